@@ -10,7 +10,7 @@ Environment Environment::of_this_process() {
   Map values;
   for (char** entry = environ; entry && *entry; ++entry) {
     if (const char* equals = std::strchr(*entry, '=')) {
-      values.emplace(std::string(*entry, equals), std::string(equals + 1));
+      values.emplace(std::string(*entry, equals - *entry), std::string(equals + 1));
     }
   }
   return Environment(std::move(values));
