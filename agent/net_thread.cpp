@@ -78,8 +78,7 @@ std::string address_of(const Socket& socket) {
 
 class NetThread::Loop {
  public:
-  explicit Loop(Config config)
-      : config_(std::move(config)), store_on_(config_.store), server_(io_) {}
+  explicit Loop(Config config) : config_(std::move(config)), store_on_(config_.store), server_(io_) {}
 
   ~Loop() {
     if (!thread_.joinable()) return;
@@ -92,7 +91,9 @@ class NetThread::Loop {
     std::vector<asio::ip::address> addresses;
     for (const std::string& text : config_.addresses) {
       error_code error;
-      addresses.push_back(asio::ip::make_address(text, error));
+      const asio::ip::address address = asio::ip::make_address(text, error);
+      if (std::find(addresses.begin(), addresses.end(), address) == addresses.end())
+        addresses.push_back(address);
       if (error) return Error{Errc::usage, "'" + text + "' is no IPv4 or IPv6 address"};
     }
     for (int i = 0;; ++i) {
@@ -212,18 +213,22 @@ class NetThread::Loop {
         continue;
       }
       switch (errno) {
-        case EAGAIN: return true;
+        case EAGAIN:
+          return true;
         case EMFILE:
         case ENFILE:
         case ENOBUFS:
-        case ENOMEM: return false;
-        default: break;  // that connection has failed already; the next one may be well
+        case ENOMEM:
+          return false;
+        default:
+          break;  // that connection has failed already; the next one may be well
       }
     }
   }
 
   void read(Place newcomer) {
-    const auto room = asio::buffer(newcomer->bytes.data() + newcomer->size, newcomer->bytes.size() - newcomer->size);
+    const auto room =
+        asio::buffer(newcomer->bytes.data() + newcomer->size, newcomer->bytes.size() - newcomer->size);
     newcomer->socket.async_read_some(room, [this, newcomer](error_code error, std::size_t size) {
       newcomer->size += size;
       if (error) {

@@ -25,7 +25,7 @@ class NetThread {
     // Called on the net thread with a non-blocking socket (the callee owns it), the bytes read from it so
     // far (they begin with the magic) and the peer's address without its port.
     std::function<void(int fd, std::string first_bytes, std::string peer_address)> on_control;
-    bool store = false;      // false: everything but control connections is closed
+    bool store = false;  // false: everything but control connections is closed
     // For who stops in the middle of the magic; without a store, for who says nothing as well.
     std::chrono::milliseconds undecided_limit{10'000};
   };

@@ -51,7 +51,8 @@ inline const std::vector<Vector>& vectors() {
         if (step.contains("send")) {
           v.steps.push_back({What::send, connection, from_hex(step["send"])});
         } else if (step.contains("recv")) {
-          v.steps.push_back({What::recv, connection, from_hex(step["recv"]), 0, step.value("unordered_strings", false)});
+          v.steps.push_back(
+              {What::recv, connection, from_hex(step["recv"]), 0, step.value("unordered_strings", false)});
         } else if (step.contains("silence_ms")) {
           v.steps.push_back({What::silence, connection, {}, step["silence_ms"]});
         } else if (step.contains("pause_ms")) {
@@ -71,10 +72,10 @@ inline const std::vector<Vector>& vectors() {
 // PyTorch's two servers differ in corners, and its newer one is the model here. These vectors show the
 // older one; each has a twin that shows the newer one.
 inline bool shows_the_legacy_answer(const std::string& name) {
-  static const std::set<std::string> names = {
-      "1a/cset_does_not_wake", "1b/cset_does_not_wake", "2/cset_does_not_wake",
-      "1a/get_missing_closes", "1b/get_missing_closes", "2/get_missing_closes",
-      "1b/multi_get_missing_closes", "2/multi_get_missing_closes"};
+  static const std::set<std::string> names = {"1a/cset_does_not_wake",       "1b/cset_does_not_wake",
+                                              "2/cset_does_not_wake",        "1a/get_missing_closes",
+                                              "1b/get_missing_closes",       "2/get_missing_closes",
+                                              "1b/multi_get_missing_closes", "2/multi_get_missing_closes"};
   return names.contains(name);
 }
 
@@ -97,7 +98,8 @@ inline bool same_strings(const std::string& got, const std::string& wanted) {
     }
     return out;
   };
-  return got.size() == wanted.size() && got.substr(0, 8) == wanted.substr(0, 8) && split(got) == split(wanted);
+  return got.size() == wanted.size() && got.substr(0, 8) == wanted.substr(0, 8) &&
+         split(got) == split(wanted);
 }
 
 inline std::string hex(std::string_view bytes) {

@@ -32,7 +32,9 @@ std::string raw(Integer value) {
 }
 
 std::string vec(std::string_view text) { return raw(std::uint64_t{text.size()}).append(text); }
-std::string key_of(std::string_view key) { return raw(std::uint64_t{key.size() + 1}).append("/").append(key); }
+std::string key_of(std::string_view key) {
+  return raw(std::uint64_t{key.size() + 1}).append("/").append(key);
+}
 
 // The codes of dialect 2 follow the order of Op from 1 on, without WATCH_KEY.
 std::string code(Op op) {
@@ -227,7 +229,8 @@ Result<std::string> StoreClient::receive_string() {
   const auto length = receive_number();
   if (!length) return length.error();
   const auto size = static_cast<std::uint64_t>(*length);
-  if (size > kMaxAnswer) return broken(Error{Errc::bad_frame, "an answer of " + std::to_string(size) + " bytes"});
+  if (size > kMaxAnswer)
+    return broken(Error{Errc::bad_frame, "an answer of " + std::to_string(size) + " bytes"});
   if (Result<> got = receive(size, Clock::now() + limit_); !got) return broken(got.error());
   std::string value = in_.substr(0, size);
   in_.erase(0, size);
@@ -347,13 +350,15 @@ Result<std::string> StoreClient::queue_pop(std::string_view name, Milliseconds l
   const Deadline deadline = Clock::now() + limit;
   for (;;) {
     const auto left = std::chrono::duration_cast<Milliseconds>(deadline - Clock::now());
-    if (Result<> came = wait({std::string(name)}, std::max(left, Milliseconds(0))); !came) return came.error();
+    if (Result<> came = wait({std::string(name)}, std::max(left, Milliseconds(0))); !came)
+      return came.error();
     if (Result<> sent = send(code(Op::queue_pop) + key_of(name)); !sent) return sent.error();
     const auto before = receive_number();
     if (!before) return before.error();
     if (*before > 0) return receive_string();
     // Another client was faster, or there is a key of that name; ours may still come.
-    if (Clock::now() >= deadline) return Error{Errc::timed_out, "nothing in the queue '" + std::string(name) + "'"};
+    if (Clock::now() >= deadline)
+      return Error{Errc::timed_out, "nothing in the queue '" + std::string(name) + "'"};
   }
 }
 

@@ -16,13 +16,13 @@ constexpr std::array<const char*, 19> kLayouts = {"kv", "kvv", "k", "kn", "K",  
 
 constexpr std::array kCodesOfA = {Op::set,  Op::compare_set, Op::get,       Op::add,       Op::check,
                                   Op::wait, Op::num_keys,    Op::watch_key, Op::delete_key};
-constexpr std::array kCodesOfB = {Op::set,      Op::compare_set, Op::get,        Op::add,
-                                  Op::check,    Op::wait,        Op::num_keys,   Op::delete_key,
-                                  Op::append,   Op::multi_get,   Op::multi_set,  Op::cancel_wait};
-constexpr std::array kCodesOf2 = {Op::set,        Op::compare_set, Op::get,         Op::add,       Op::check,
-                                  Op::wait,       Op::num_keys,    Op::delete_key,  Op::append,    Op::multi_get,
-                                  Op::multi_set,  Op::cancel_wait, Op::ping,        Op::queue_push,
-                                  Op::queue_pop,  Op::queue_len,   Op::list_keys,   Op::barrier};
+constexpr std::array kCodesOfB = {Op::set,    Op::compare_set, Op::get,       Op::add,
+                                  Op::check,  Op::wait,        Op::num_keys,  Op::delete_key,
+                                  Op::append, Op::multi_get,   Op::multi_set, Op::cancel_wait};
+constexpr std::array kCodesOf2 = {
+    Op::set,      Op::compare_set, Op::get,       Op::add,       Op::check,     Op::wait,
+    Op::num_keys, Op::delete_key,  Op::append,    Op::multi_get, Op::multi_set, Op::cancel_wait,
+    Op::ping,     Op::queue_push,  Op::queue_pop, Op::queue_len, Op::list_keys, Op::barrier};
 
 template <std::size_t N>
 std::optional<Op> at(const std::array<Op, N>& codes, unsigned code) {
@@ -149,7 +149,9 @@ Decoder::Take Decoder::read_fields() {
     Take take = Take::done;
     std::uint64_t number = 0;
     switch (*step_) {
-      case 'k': take = take_string(limits_.key_bytes, "key"); break;
+      case 'k':
+        take = take_string(limits_.key_bytes, "key");
+        break;
       case 'v':
         take = take_string(dialect_ == Dialect::two ? limits_.value_bytes : limits_.old_value_bytes, "value");
         break;
@@ -161,8 +163,12 @@ Decoder::Take Decoder::read_fields() {
         take = take_integer(4, number);
         if (take == Take::done) number_ = static_cast<std::int64_t>(number);
         break;
-      case 'K': take = take_many(false); break;
-      case 'P': take = take_many(true); break;
+      case 'K':
+        take = take_many(false);
+        break;
+      case 'P':
+        take = take_many(true);
+        break;
     }
     if (take != Take::done) return take;
   }

@@ -41,7 +41,8 @@ constexpr std::size_t kIdleReplies = 1024;
 
 class StoreServer::Session {
  public:
-  Session(SessionId number, int socket, const ProtocolLimits& limits) : id(number), fd(socket), decoder(limits) {}
+  Session(SessionId number, int socket, const ProtocolLimits& limits)
+      : id(number), fd(socket), decoder(limits) {}
   ~Session() {
     if (fd >= 0) ::close(fd);
   }

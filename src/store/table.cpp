@@ -130,12 +130,21 @@ std::string_view Table::apply(SessionId from, const Request& request, Replies& r
       if (!fits(cost(request.key) + request.value.size())) return kFull;
       put(request.key, request.value, replies);
       return {};
-    case Op::get: replies.push_back(vec(from, value_of(request.key))); return {};
-    case Op::add: return add(from, request, replies);
-    case Op::wait: return wait(from, request, replies);
-    case Op::check: replies.push_back(byte(from, all_present(request) ? 0 : 1)); return {};
-    case Op::compare_set: return compare_set(from, request, replies);
-    case Op::num_keys: replies.push_back(number(from, static_cast<std::int64_t>(values_.size()))); return {};
+    case Op::get:
+      replies.push_back(vec(from, value_of(request.key)));
+      return {};
+    case Op::add:
+      return add(from, request, replies);
+    case Op::wait:
+      return wait(from, request, replies);
+    case Op::check:
+      replies.push_back(byte(from, all_present(request) ? 0 : 1));
+      return {};
+    case Op::compare_set:
+      return compare_set(from, request, replies);
+    case Op::num_keys:
+      replies.push_back(number(from, static_cast<std::int64_t>(values_.size())));
+      return {};
     case Op::watch_key:
       if (!fits(cost(request.key))) return kFull;
       if (std::vector<SessionId>& watchers = watchers_[std::string(request.key)];
@@ -146,26 +155,38 @@ std::string_view Table::apply(SessionId from, const Request& request, Replies& r
       }
       replies.push_back(byte(from, WatchAnswer::registered));
       return {};
-    case Op::delete_key: delete_key(from, request, replies); return {};
-    case Op::append: return append(request, replies);
+    case Op::delete_key:
+      delete_key(from, request, replies);
+      return {};
+    case Op::append:
+      return append(request, replies);
     case Op::multi_get:
       for (const std::string_view key : request.many) replies.push_back(vec(from, value_of(key)));
       return {};
-    case Op::multi_set: return multi_set(request, replies);
+    case Op::multi_set:
+      return multi_set(request, replies);
     case Op::cancel_wait:
       forget(sessions_[from]);
       replies.push_back(byte(from, WaitAnswer::wait_canceled));
       return {};
-    case Op::ping: replies.push_back(number(from, static_cast<std::uint32_t>(request.number))); return {};
-    case Op::queue_push: return queue_push(request, replies);
-    case Op::queue_pop: queue_pop(from, request, replies); return {};
+    case Op::ping:
+      replies.push_back(number(from, static_cast<std::uint32_t>(request.number)));
+      return {};
+    case Op::queue_push:
+      return queue_push(request, replies);
+    case Op::queue_pop:
+      queue_pop(from, request, replies);
+      return {};
     case Op::queue_len: {
       const auto found = queues_.find(request.key);
       replies.push_back(number(from, std::int64_t(found == queues_.end() ? 0 : found->second.size())));
       return {};
     }
-    case Op::list_keys: list_keys(from, replies); return {};
-    case Op::barrier: return barrier(from, request, replies);
+    case Op::list_keys:
+      list_keys(from, replies);
+      return {};
+    case Op::barrier:
+      return barrier(from, request, replies);
   }
   return "unknown request";
 }

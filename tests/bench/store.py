@@ -1,6 +1,6 @@
 """The store side by side with PyTorch's servers and with an epoll server that only answers (the floor).
 
-    store.py BIN_DIR [--rounds 7] [--seconds 0.5] [--only load|connect|barrier]
+    store.py BIN_DIR [--rounds 15] [--seconds 0.2] [--only load|connect|barrier]
 
 All servers run at once and are asked in turn by the same client, so that a busy machine is busy for all of
 them. CPU time is the server's, from /proc. Figures are medians over the rounds; ratios are medians of each
@@ -120,7 +120,8 @@ def load(bench, names, arguments, verdict):
     for number in range(arguments.rounds):
         for size in SIZES:
             turn = number % len(servers)
-            for server in servers[turn:] + servers[:turn]:
+            order = servers[turn:] + servers[:turn]
+            for server in order if number % 2 else reversed(order):
                 got = bench.ask("load", server, size, arguments.seconds)
                 rates[server.name, size].append(got["requests"] / got["cpu"])
                 walls[server.name, size].append(got["requests"] / got["wall"])
@@ -142,9 +143,9 @@ def load(bench, names, arguments, verdict):
 
 def connect(bench, names, arguments, verdict):
     walls = {}
-    for _ in range(arguments.rounds):
+    for _ in range(min(arguments.rounds, 7)):
         for name in names:
-            if name in ("floor", "2.15 libuv, no hosts") and name in walls:
+            if name == "2.15 libuv, no hosts" and name in walls:
                 continue
             server = bench.start(name)
             walls.setdefault(name, []).append(bench.ask("connect", server, 256)["wall"])
@@ -157,8 +158,10 @@ def connect(bench, names, arguments, verdict):
 
 def barrier(bench, names, arguments, verdict):
     cpu, wall, failed = {}, {}, {}
-    for _ in range(min(arguments.rounds, 3)):
-        for name in names:
+    for number in range(min(arguments.rounds, 3)):
+        for name in names if number == 0 else ["dlaunch", "2.15 libuv"]:
+            if name not in names:
+                continue
             server = bench.start(name)
             try:
                 got = bench.ask("barrier", server, JOIN)
@@ -172,7 +175,8 @@ def barrier(bench, names, arguments, verdict):
         if name in failed:
             print("  %-12s failed: %s" % (name, failed[name]))
         else:
-            print("  %-12s %8.3f (%.3f)" % (name, statistics.median(cpu[name]), statistics.median(wall[name])))
+            print("  %-12s %8.3f (%.3f)%s" % (name, statistics.median(cpu[name]), statistics.median(wall[name]),
+                                             "" if len(cpu[name]) > 1 else "  (once)"))
     verdict.judge("failures of dlaunch", int("dlaunch" in failed), 1, at_least=False)
     for name in names:
         if name != "dlaunch" and not {name, "dlaunch"} & failed.keys():
@@ -183,8 +187,8 @@ def barrier(bench, names, arguments, verdict):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("bin_dir")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=0.2)
     parser.add_argument("--only", choices=("load", "connect", "barrier"))
     arguments = parser.parse_args()
 

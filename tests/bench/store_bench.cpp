@@ -76,7 +76,8 @@ struct Client {
 };
 
 void send_all(const Client& client, std::string_view bytes) {
-  if (send(client.fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(bytes.size())) die("send");
+  if (send(client.fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(bytes.size()))
+    die("send");
 }
 
 // Everything that has come; false if nothing had.
@@ -121,7 +122,8 @@ class Load {
       if (c.fd < 0) die("socket");
       const int on = 1;
       setsockopt(c.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-      if (connect(c.fd, reinterpret_cast<const sockaddr*>(&address_), sizeof address_) && errno != EINPROGRESS) {
+      if (connect(c.fd, reinterpret_cast<const sockaddr*>(&address_), sizeof address_) &&
+          errno != EINPROGRESS) {
         die("connect");
       }
       epoll_event event{};

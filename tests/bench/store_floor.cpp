@@ -60,7 +60,9 @@ std::size_t answer(const char* bytes, std::size_t size, std::string& out) {
         out.append(bytes + i, 4);
         i += 4;
         break;
-      default: std::fprintf(stderr, "store_floor: request %d\n", bytes[at]); _exit(1);
+      default:
+        std::fprintf(stderr, "store_floor: request %d\n", bytes[at]);
+        _exit(1);
     }
     at = i;
   }

@@ -271,8 +271,8 @@ TEST(NetThread, NamesTheHolderOfATakenPort) {
   EXPECT_EQ(second.error().code, Errc::refused);
   std::string program;
   std::ifstream("/proc/self/comm") >> program;
-  EXPECT_EQ(second.error().text, "port " + std::to_string(first->port()) + " is taken by " + program + " (pid " +
-                                     std::to_string(::getpid()) + ")");
+  EXPECT_EQ(second.error().text, "port " + std::to_string(first->port()) + " is taken by " + program +
+                                     " (pid " + std::to_string(::getpid()) + ")");
   NetThread::Config everywhere;
   everywhere.port = first->port();
   const auto third = NetThread::open(std::move(everywhere));
@@ -282,9 +282,10 @@ TEST(NetThread, NamesTheHolderOfATakenPort) {
 
 TEST(NetThread, SeveralAddressesShareOnePort) {
   NetThread::Config config = store_config();
-  config.addresses = {"127.0.0.1", "127.0.0.2", "::1"};
+  config.addresses = {"127.0.0.1", "127.0.0.2", "::1", "127.0.0.1"};
   const auto thread = open(std::move(config));
-  RawClient one(thread->port(), "127.0.0.1"), two(thread->port(), "127.0.0.2"), three(thread->port(), "127.0.0.3");
+  RawClient one(thread->port(), "127.0.0.1"), two(thread->port(), "127.0.0.2"),
+      three(thread->port(), "127.0.0.3");
   EXPECT_TRUE(one.connected());
   EXPECT_TRUE(two.connected());
   EXPECT_FALSE(three.connected());
@@ -361,7 +362,8 @@ TEST(NetThread, LeavesAllSignalsToTheMainThread) {
   const auto thread = open();
   for (const std::string& id : threads()) {
     if (before.contains(id)) continue;
-    EXPECT_EQ(std::stoull(blocked_signals(id), nullptr, 16) & 0x7fffffff, 0x7ffbfeffu) << "all but KILL and STOP";
+    EXPECT_EQ(std::stoull(blocked_signals(id), nullptr, 16) & 0x7fffffff, 0x7ffbfeffu)
+        << "all but KILL and STOP";
   }
   EXPECT_EQ(blocked_signals(std::to_string(::getpid())), own);
 }

@@ -1,5 +1,3 @@
-#include "dlaunch/store/client.hpp"
-
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -11,6 +9,7 @@
 #include <thread>
 
 #include "agent/net_thread.hpp"
+#include "dlaunch/store/client.hpp"
 
 namespace dlaunch::store {
 namespace {
@@ -134,8 +133,8 @@ TEST(StoreClient, GivesUpOnAPeerThatDoesNotAnswer) {
   const Mute mute(/*listening=*/true);
   const auto client = StoreClient::connect("127.0.0.1", mute.port, 100ms);
   ASSERT_FALSE(client);
-  EXPECT_EQ(client.error().text, "no store at 127.0.0.1 port " + std::to_string(mute.port) +
-                                     ": no answer from the store");
+  EXPECT_EQ(client.error().text,
+            "no store at 127.0.0.1 port " + std::to_string(mute.port) + ": no answer from the store");
 }
 
 TEST(StoreClient, TriesAgainUntilItsLimitWhileNobodyListens) {
@@ -150,7 +149,8 @@ TEST(StoreClient, TriesAgainUntilItsLimitWhileNobodyListens) {
 TEST(StoreClient, FindsAStoreThatStartsLater) {
   auto port = std::make_unique<Mute>(/*listening=*/false);
   const std::uint16_t number = port->port;
-  auto client = std::async(std::launch::async, [number] { return StoreClient::connect("127.0.0.1", number, 10s); });
+  auto client =
+      std::async(std::launch::async, [number] { return StoreClient::connect("127.0.0.1", number, 10s); });
   port.reset();
   agent::NetThread::Config config;
   config.addresses = {"127.0.0.1"};

@@ -19,7 +19,9 @@ std::string play(const Vector& vector, std::uint16_t port) {
     auto& client = connections[step.connection];
     if (!client) client = std::make_unique<RawClient>(port);
     switch (step.what) {
-      case Step::What::send: client->send(step.bytes); break;
+      case Step::What::send:
+        client->send(step.bytes);
+        break;
       case Step::What::recv: {
         const std::string got = client->receive(step.bytes.size());
         if (step.unordered ? !same_strings(got, step.bytes) : got != step.bytes) {
@@ -37,7 +39,9 @@ std::string play(const Vector& vector, std::uint16_t port) {
       case Step::What::closed:
         if (!client->ended()) return where + "not closed";
         break;
-      case Step::What::close: client.reset(); break;
+      case Step::What::close:
+        client.reset();
+        break;
     }
   }
   return {};
@@ -55,7 +59,8 @@ TEST_P(StoreVectorsOverSockets, Pass) {
   for (std::size_t i = GetParam(); i < vectors().size(); i += kShares) {
     const Vector& vector = vectors()[i];
     const ProtocolLimits limits = limits_of(vector.name), usual;
-    const bool other_limits = limits.key_bytes != usual.key_bytes || limits.old_value_bytes != usual.old_value_bytes;
+    const bool other_limits =
+        limits.key_bytes != usual.key_bytes || limits.old_value_bytes != usual.old_value_bytes;
     if (!vector.told_apart || shows_the_legacy_answer(vector.name) || other_limits) continue;
     (*thread)->reset_store({});
     EXPECT_EQ(play(vector, (*thread)->port()), "");

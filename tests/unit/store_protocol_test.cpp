@@ -1,8 +1,7 @@
-#include "dlaunch/store/protocol.hpp"
-
 #include <chrono>
 
 #include "../store_vectors.hpp"
+#include "dlaunch/store/protocol.hpp"
 
 namespace dlaunch::store::test {
 namespace {
@@ -124,7 +123,8 @@ TEST(StoreDecoder, LimitsKeys) {
   EXPECT_EQ(decode(kValidate + code(3) + u64(8193)).step, Step::broken);
   ProtocolLimits wider;
   wider.key_bytes = 8193;
-  EXPECT_EQ(decode(kValidate + code(3) + u64(8193), wider).step, Step::more) << "the limit decides, nothing else";
+  EXPECT_EQ(decode(kValidate + code(3) + u64(8193), wider).step, Step::more)
+      << "the limit decides, nothing else";
 }
 
 TEST(StoreDecoder, LimitsValuesByDialect) {

@@ -1,9 +1,9 @@
-#include "dlaunch/store/table.hpp"
-
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <limits>
+
+#include "dlaunch/store/table.hpp"
 
 namespace dlaunch::store {
 namespace {

@@ -111,7 +111,9 @@ std::string play(const Vector& vector, Dialect dialect, Pieces pieces) {
       case Step::What::closed:
         if (!c.closed || !c.out.empty()) return where + "not closed";
         break;
-      case Step::What::close: server.close(step.connection); break;
+      case Step::What::close:
+        server.close(step.connection);
+        break;
     }
   }
   return {};
@@ -149,7 +151,7 @@ TEST(StoreVectors, PassCutInTwoAtEveryByte) {
     if (shows_the_legacy_answer(vector.name) || !vector.told_apart) continue;
     std::size_t longest = 0;
     for (const Step& step : vector.steps) longest = std::max(longest, step.bytes.size());
-    for (std::size_t cut = 0; cut < longest; cut += longest > 2000 ? 101 : 1) {
+    for (std::size_t cut = 0; cut<longest; cut += longest> 2000 ? 101 : 1) {
       const auto pieces = [cut](std::string_view bytes) {
         if (cut >= bytes.size()) return whole(bytes);
         return std::vector<std::string_view>{bytes.substr(0, cut), bytes.substr(cut)};

@@ -32,9 +32,9 @@ class StoreClient {
   ~StoreClient();
 
   Result<> set(std::string_view key, std::string_view value);
-  Result<std::string> get(std::string_view key, Milliseconds limit);  // waits for the key
+  Result<std::string> get(std::string_view key, Milliseconds limit);   // waits for the key
   Result<std::int64_t> add(std::string_view key, std::int64_t delta);  // the sum
-  Result<bool> check(const Keys& keys);                               // are all there?
+  Result<bool> check(const Keys& keys);                                // are all there?
   Result<> wait(const Keys& keys, Milliseconds limit);
   // What the key holds afterwards. A key that is missing is created if `expected` is empty; else nothing is
   // stored and the answer is `expected`.
@@ -69,7 +69,7 @@ class StoreClient {
 
   int fd_ = -1;
   Milliseconds limit_;
-  std::string in_;        // received and not taken yet
+  std::string in_;  // received and not taken yet
   std::string why_broken_;
 };
 

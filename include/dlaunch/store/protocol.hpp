@@ -56,8 +56,25 @@ inline constexpr int kSilenceMilliseconds = 50;
 enum class Dialect : std::uint8_t { unknown, one /* 1a or 1b */, one_a, one_b, one_m, two };
 
 enum class Op : std::uint8_t {
-  set, compare_set, get, add, check, wait, num_keys, watch_key, delete_key, append, multi_get, multi_set,
-  cancel_wait, ping, queue_push, queue_pop, queue_len, list_keys, barrier,
+  set,
+  compare_set,
+  get,
+  add,
+  check,
+  wait,
+  num_keys,
+  watch_key,
+  delete_key,
+  append,
+  multi_get,
+  multi_set,
+  cancel_wait,
+  ping,
+  queue_push,
+  queue_pop,
+  queue_len,
+  list_keys,
+  barrier,
 };
 
 enum class WaitAnswer : std::uint8_t { stop_waiting = 0, wait_canceled = 1 };
@@ -66,20 +83,20 @@ enum class WatchAnswer : std::uint8_t { updated = 0, created = 1, deleted = 2, r
 // Compared with every length and count before anything is allocated for it.
 struct ProtocolLimits {
   std::uint64_t key_bytes = 8 << 10;
-  std::uint64_t keys = 128 << 10;             // in one request
-  std::uint64_t value_bytes = 8 << 20;        // dialect 2
-  std::uint64_t old_value_bytes = 64 << 20;   // dialect 1, whose servers knew no limit
-  std::uint64_t request_bytes = 512 << 20;    // all fields of one request together
+  std::uint64_t keys = 128 << 10;            // in one request
+  std::uint64_t value_bytes = 8 << 20;       // dialect 2
+  std::uint64_t old_value_bytes = 64 << 20;  // dialect 1, whose servers knew no limit
+  std::uint64_t request_bytes = 512 << 20;   // all fields of one request together
 };
 
 // One request. What its op does not use is empty; the views live until the decoder is touched again.
 struct Request {
   Op op = Op::set;
   std::string_view key;
-  std::string_view value;                 // also: expected, tail
-  std::string_view desired;               // COMPARE_SET
-  std::int64_t number = 0;                // delta, world size, nonce
-  std::span<const std::string_view> many; // keys of CHECK, WAIT, MULTI_GET; key, value, key, … of MULTI_SET
+  std::string_view value;                  // also: expected, tail
+  std::string_view desired;                // COMPARE_SET
+  std::int64_t number = 0;                 // delta, world size, nonce
+  std::span<const std::string_view> many;  // keys of CHECK, WAIT, MULTI_GET; key, value, key, … of MULTI_SET
 };
 
 // The bytes of one connection in, its requests out. Use: feed(), then next() until it says more or broken.
@@ -133,15 +150,15 @@ class Decoder {
   ProtocolLimits limits_;
   Dialect forced_;
   Dialect dialect_ = Dialect::unknown;
-  bool first_ = true;       // no request has been decoded yet
+  bool first_ = true;  // no request has been decoded yet
   bool ambiguous_ = false;
-  bool silent_ = false;     // silence() was called for the request in progress
+  bool silent_ = false;  // silence() was called for the request in progress
 
   std::string pending_;     // bytes of requests that are not whole
   std::string_view input_;  // pending_, or the caller's bytes
   std::size_t begin_ = 0;   // in input_: where the request in progress starts
 
-  bool started_ = false;    // its code has been read
+  bool started_ = false;  // its code has been read
   Op op_ = Op::set;
   const char* step_ = "";   // the next field, see kLayouts
   std::size_t at_ = 0;      // how far it has been read, from its start

@@ -80,8 +80,8 @@ class Table {
     Wait* last = nullptr;
   };
   struct Session {
-    std::size_t awaited = 0;   // keys still missing; above 0: a WAIT is pending
-    std::vector<Wait> waits;   // never grows while linked
+    std::size_t awaited = 0;  // keys still missing; above 0: a WAIT is pending
+    std::vector<Wait> waits;  // never grows while linked
     std::vector<std::string> watched;
   };
   struct Hash {
