@@ -82,6 +82,7 @@ struct Bye {
 // --- coordinator to agent ---
 struct Welcome {
   int node_rank = 0;
+  std::int64_t heartbeat_ms = 30000;  // node 0's --heartbeat_timeout holds for all
 };
 struct Refused {
   std::string reason;
