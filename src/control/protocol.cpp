@@ -294,7 +294,11 @@ struct Shrink {
     std::size_t words = 0;
     for (const auto& line : m.last_words) words += line.size() + 1;
     auto* longest = std::max({&m.message, &m.exec_error, &m.log}, [](auto* a, auto* b) { return a->size() < b->size(); });
-    words > longest->size() ? keep_newer_half(m.last_words) : halve(*longest);
+    if (words > longest->size()) {
+      keep_newer_half(m.last_words);
+    } else {
+      halve(*longest);
+    }
   }
   void operator()(Stopped& m) const { keep_first_half(m.stuck); }
   void operator()(Bye& m) const { halve(m.reason); }
