@@ -220,7 +220,10 @@ void members(auto& each, auto& m, const Pong*) {
 
 void members(auto& each, auto& m, const Bye*) { each.text("reason", m.reason); }
 
-void members(auto& each, auto& m, const Welcome*) { each.number("node_rank", m.node_rank, 0, kMaxNodes - 1); }
+void members(auto& each, auto& m, const Welcome*) {
+  each.number("node_rank", m.node_rank, 0, kMaxNodes - 1);
+  each.number("heartbeat_ms", m.heartbeat_ms, std::int64_t{1}, kMaxTime);
+}
 
 void members(auto& each, auto& m, const Refused*) {
   each.text("reason", m.reason);
@@ -238,6 +241,7 @@ void members(auto& each, auto& m, const Start*) {
   each.layout("layout", m.layout);
   each.number("master_port", m.master_port, std::uint16_t{0}, std::uint16_t{65535});
   each.store("store", m.store);
+  each.text("notice", m.notice);
 }
 
 void members(auto& each, auto& m, const Stop*) {
@@ -290,7 +294,11 @@ struct Shrink {
     std::size_t words = 0;
     for (const auto& line : m.last_words) words += line.size() + 1;
     auto* longest = std::max({&m.message, &m.exec_error, &m.log}, [](auto* a, auto* b) { return a->size() < b->size(); });
-    words > longest->size() ? keep_newer_half(m.last_words) : halve(*longest);
+    if (words > longest->size()) {
+      keep_newer_half(m.last_words);
+    } else {
+      halve(*longest);
+    }
   }
   void operator()(Stopped& m) const { keep_first_half(m.stuck); }
   void operator()(Bye& m) const { halve(m.reason); }
