@@ -220,7 +220,10 @@ void members(auto& each, auto& m, const Pong*) {
 
 void members(auto& each, auto& m, const Bye*) { each.text("reason", m.reason); }
 
-void members(auto& each, auto& m, const Welcome*) { each.number("node_rank", m.node_rank, 0, kMaxNodes - 1); }
+void members(auto& each, auto& m, const Welcome*) {
+  each.number("node_rank", m.node_rank, 0, kMaxNodes - 1);
+  each.number("heartbeat_ms", m.heartbeat_ms, std::int64_t{1}, kMaxTime);
+}
 
 void members(auto& each, auto& m, const Refused*) {
   each.text("reason", m.reason);
@@ -238,6 +241,7 @@ void members(auto& each, auto& m, const Start*) {
   each.layout("layout", m.layout);
   each.number("master_port", m.master_port, std::uint16_t{0}, std::uint16_t{65535});
   each.store("store", m.store);
+  each.text("notice", m.notice);
 }
 
 void members(auto& each, auto& m, const Stop*) {

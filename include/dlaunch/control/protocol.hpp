@@ -54,6 +54,8 @@ struct Hello {
 struct Spawned {  // every worker of the round has been started
   int round = 0;
 };
+// Sent at once when a worker fails or ends after a Stop, and again, with its last words and what they are
+// evidence of, when its output has been read to its end; the later one replaces the earlier.
 struct WorkerExited {
   int round = 0;
   int rank = 0;
@@ -89,6 +91,7 @@ struct Bye {
 // --- coordinator to agent ---
 struct Welcome {
   int node_rank = 0;
+  std::int64_t heartbeat_ms = 30000;  // node 0's --heartbeat_timeout holds for all
 };
 struct Refused {
   std::string reason = {};
@@ -104,6 +107,7 @@ struct Start {
   Layout layout = {};
   std::uint16_t master_port = 0;
   StoreHost store = StoreHost::agent;
+  std::string notice;  // said on every node before a restart; empty in round 0
 };
 struct Stop {
   int round = 0;
