@@ -93,7 +93,7 @@ struct Job {
   Program program;
   std::optional<Copies> copies;
   GpuBind gpu_bind = GpuBind::node;
-  std::vector<std::string> gpus;      // this node's list, strings kept; empty: none
+  std::vector<std::string> gpus;      // this node's list, strings kept; empty: none are to be seen
   std::optional<int> omp_threads;     // none: leave OMP_NUM_THREADS as it is
 
   // Output.
