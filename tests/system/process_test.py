@@ -46,7 +46,7 @@ class ExitCodes(TestCase):
             run = self.run_dlaunch([STUB, "signal:%d" % number])
             self.assertEqual(run.code, 128 + number, str(run))
             if number < 32:
-                self.assertIn("was killed by %s" % signal.Signals(number).name, self.report(run).replace("SIGABRT", "SIGABRT"))
+                self.assertIn("was killed by %s" % signal.Signals(number).name, self.report(run))
 
     def test_an_exit_code_15_is_no_sigterm(self):
         # The fault that Boost.Process 1.81 would bring: both merged into one number.
@@ -235,7 +235,7 @@ class Stopping(TestCase):
     def test_each_stop_signal_reaches_the_workers_and_ends_dlaunch_by_itself(self):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             file = self.file + str(int(number))
-            run = self.start_dlaunch([STUB, "note:%d,%s.got" % (number, file), "catch:15,9", "touch:" + file, "await:%s.got" % file])
+            run = self.start_dlaunch([STUB, "note:%d,%s.got" % (number, file), "touch:" + file, "await:%s.got" % file])
             wait_until(lambda: os.path.exists(file))
             run.send(number)
             run.wait()
