@@ -17,14 +17,14 @@ Result<> CoordinatorHost::open() {
   bool store = job_.store == StoreHost::agent;
   bool alone = job_.nnodes == 1;
   if (independent_copies(job_) || (alone && !store)) return {};
-  NetThread::Config config;
+  agent::NetThread::Config config;
   config.addresses = listening_addresses(job_);
   config.port = job_.master_port;
   config.store = store;
   config.on_control = [this](int fd, std::string first_bytes, std::string) {
     asio::post(io_, [this, fd, bytes = std::move(first_bytes)]() mutable { accept(fd, std::move(bytes)); });
   };
-  auto net = NetThread::open(std::move(config));
+  auto net = agent::NetThread::open(std::move(config));
   if (!net) return net.error();
   net_ = std::move(*net);
   return {};

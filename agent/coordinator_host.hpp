@@ -50,7 +50,7 @@ class CoordinatorHost {
   const Job& job_;
   Events events_;
   Coordinator coordinator_;
-  std::unique_ptr<NetThread> net_;
+  std::unique_ptr<agent::NetThread> net_;
   std::optional<HeldPort> store_port_;
   std::map<Peer, std::unique_ptr<control::Session>> sessions_;
   Peer next_peer_ = 1;

@@ -9,7 +9,7 @@
 #include "dlaunch/log.hpp"
 #include "dlaunch/settings.hpp"
 #include "dlaunch/signals.hpp"
-#include "launcher/front.hpp"
+#include "launcher/invocation.hpp"
 
 using namespace dlaunch;
 
@@ -18,9 +18,9 @@ int main(int argc, char** argv) {
   kernel::pretend(std::getenv("DLAUNCH_PRETEND_ENOSYS"));
   const Environment environment = Environment::of_this_process();
 
-  auto asked = front(argc, argv, environment, this_machine());
-  if (asked.exit_code) return *asked.exit_code;
-  const Job& job = asked.settings.job;
+  auto invocation = read_invocation({argv, argv + argc}, environment, this_machine());
+  if (!invocation.settings) return invocation.exit_code;
+  const Job& job = invocation.settings->job;
 
   Verdict verdict;
   {

@@ -77,7 +77,11 @@ Result<void> check_copies_alone(Draft& draft, const Claim& count, bool group) {
 
 }  // namespace
 
-Result<bool> Draft::take_switch(std::string_view flag) { return take<bool>(flag, false, read_switch); }
+Result<bool> Draft::take_switch(std::string_view flag) {
+  auto on = take<bool>(flag, false, read_switch);
+  if (on) origins[std::string(flag)].value = *on ? "on" : "off";
+  return on;
+}
 
 Result<void> settle_copies(Draft& draft) {
   auto group = draft.take_switch("process_group");

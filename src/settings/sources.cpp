@@ -5,8 +5,10 @@
 namespace dlaunch {
 
 std::string shown(const Claim& claim) {
-  bool typed = claim.source.starts_with("--");
-  return claim.source + (typed ? " '" : "='") + claim.text + "'";
+  if (!claim.source.starts_with("--")) return claim.source + "='" + claim.text + "'";
+  const Flag* flag = find_flag(claim.source.substr(2));
+  bool is_switch = flag && flag->takes == Flag::Takes::nothing;
+  return is_switch ? claim.source : claim.source + " '" + claim.text + "'";
 }
 
 Error bad(const Claim& claim, std::string_view why, std::string_view hint) {

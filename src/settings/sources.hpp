@@ -23,7 +23,7 @@ struct Claim {
   std::string source;  // "--nnodes", "PET_NNODES"
 };
 
-// "--nnodes 'x'", "PET_NNODES='x'".
+// "--nnodes 'x'", "--standalone", "PET_NNODES='x'".
 std::string shown(const Claim& claim);
 
 // A value that cannot be used: "--nnodes 'x' <why>".
