@@ -36,13 +36,13 @@ Agent::Agent(const Job& job, const Environment& environment, const SignalState& 
       environment_(environment),
       at_start_(at_start),
       log_base_(std::move(log_base)),
-      console_(io_.get_executor()),
+      console_(io_.get_executor(), [](const std::string& what) { log::warn(what); }),
       spawner_(at_start),
       guard_line_(io_, guard_line),
       signals_(io_) {}
 
 Verdict Agent::run() {
-  log::set_sink([this](std::string line) { console_.write(Stream::err, std::move(line)); });
+  log::set_sink([this](std::string line) { console_.say(std::move(line)); });
   watch_guard();
   watch_signals();
   asio::post(io_, [this] { meet(); });
@@ -265,13 +265,10 @@ void Agent::stop_alone(int signal, Verdict verdict, std::string report) {
 
 void Agent::end(Verdict verdict, std::string report) {
   verdict_ = verdict;
-  if (!report.empty()) console_.write(Stream::err, std::move(report));
+  if (!report.empty()) console_.say(std::move(report));
+  // A console that nobody reads holds us up for ever only as long as nobody asks us to end.
   bool hurried = stop_signal_ || verdict.signal;
-  if (hurried) {
-    console_.drain(kConsoleAfterSignal);
-  } else {
-    console_.drain();
-  }
+  console_.drain(hurried ? std::optional<std::chrono::milliseconds>(kConsoleAfterSignal) : std::nullopt);
   io_.stop();
 }
 

@@ -166,7 +166,7 @@ Verdict guard(const SignalState& at_start, const std::set<int>& stop_signals,
     ::close(line[0]);
     ::setsid();
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-    Verdict verdict = agent(line[1]);
+    Verdict verdict = agent(::fcntl(line[1], F_DUPFD_CLOEXEC, 3));
     ::send(line[1], &verdict, sizeof verdict, MSG_NOSIGNAL);
     ::_exit(0);
   }

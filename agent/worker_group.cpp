@@ -118,7 +118,7 @@ bool WorkerGroup::start_one(int local) {
     return false;
   }
   kept.pid = child->pid;
-  kept.output->start();
+  kept.output->start([this, &kept] { output_finished(kept); });
   if (child->pidfd >= 0) {
     kept.pidfd = std::make_unique<asio::posix::stream_descriptor>(io_, child->pidfd);
     watch(kept);
@@ -127,14 +127,18 @@ bool WorkerGroup::start_one(int local) {
 }
 
 Result<> WorkerGroup::connect_output(Worker& worker, SpawnRequest& request, std::vector<int>& to_close) {
-  auto output = WorkerOutput::open(io_, console_, worker.logs, worker_tag(job_, worker.local));
-  if (!output) return output.error();
-  request.out = output->out;
-  request.err = output->err;
-  to_close.push_back(request.out);
-  to_close.push_back(request.err);
-  worker.output = std::move(output->reader);
-  worker.output->on_finished([this, &worker] { output_finished(worker); });
+  auto out = open_output_pipe();
+  if (!out) return out.error();
+  auto err = open_output_pipe();
+  if (!err) {
+    to_close.insert(to_close.end(), {out->read, out->write});
+    return err.error();
+  }
+  request.out = out->write;
+  request.err = err->write;
+  to_close.insert(to_close.end(), {out->write, err->write});
+  worker.output = std::make_unique<WorkerOutput>(io_.get_executor(), console_, worker.logs, out->read, err->read,
+                                                 [](const std::string& what) { log::warn(what); });
   return {};
 }
 

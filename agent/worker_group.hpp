@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "agent/console.hpp"
-#include "agent/worker_output.hpp"
+#include "agent/output_router.hpp"
 #include "dlaunch/control/protocol.hpp"
 #include "dlaunch/environment.hpp"
 #include "dlaunch/job.hpp"
