@@ -33,10 +33,6 @@ using store::Socket;
 using Clock = std::chrono::steady_clock;
 using Acceptor = asio::basic_socket_acceptor<tcp, asio::io_context::executor_type>;
 
-// No dialect of the store begins like a control connection, so who stops in the middle of the magic is
-// neither. Who says nothing may be a worker's second connection, which stays for life.
-constexpr std::chrono::seconds kUndecided{10};
-
 // Out of descriptors: the kernel keeps the connections in its queue meanwhile.
 constexpr std::chrono::milliseconds kNoDescriptors{100};
 
@@ -253,17 +249,19 @@ class NetThread::Loop {
     }
   }
 
-  // Closes those who will not say what they are.
+  // Closes who will not say what it is. No dialect of the store begins like a control connection, so who
+  // stops in the middle of the magic is neither; who says nothing may be a worker's second connection, which
+  // stays for life.
   void sweep_soon() {
     if (std::exchange(sweeping_, true)) return;
-    sweep_.expires_after(kUndecided);
+    sweep_.expires_after(config_.undecided_limit);
     sweep_.async_wait([this](error_code stopped) {
       if (stopped) return;
       sweeping_ = false;
       for (Newcomer& newcomer : newcomers_) {
         if (newcomer.size == 0 && store_on_) continue;
         error_code ignored;
-        if (Clock::now() - newcomer.since >= kUndecided) newcomer.socket.close(ignored);
+        if (Clock::now() - newcomer.since >= config_.undecided_limit) newcomer.socket.close(ignored);
         sweep_soon();
       }
     });

@@ -5,6 +5,7 @@
 // atomic count. The thread has all signals blocked.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -25,6 +26,8 @@ class NetThread {
     // far (they begin with the magic) and the peer's address without its port.
     std::function<void(int fd, std::string first_bytes, std::string peer_address)> on_control;
     bool store = false;      // false: everything but control connections is closed
+    // For who stops in the middle of the magic; without a store, for who says nothing as well.
+    std::chrono::milliseconds undecided_limit{10'000};
   };
 
   // Binds and listens before it returns: a port that is taken is an error here (Errc::refused), which names

@@ -13,13 +13,6 @@ namespace dlaunch {
 // the driver's, and a container may have nvidia3 alone).
 std::vector<std::string> gpu_files(const std::string& root);
 
-// The entries of a CUDA_VISIBLE_DEVICES list that CUDA would show: up to the first that is neither an
-// index nor a GPU-… or MIG-… name; none at all if an entry comes twice. Strings are kept.
-std::vector<std::string> visible_devices(const std::string& list);
-
-// The entries up to the first negative one, as they are written; for handing them out one by one.
-std::vector<std::string> listed_devices(const std::string& list);
-
 // CPUs in this process's affinity mask.
 std::vector<int> usable_cpus();
 

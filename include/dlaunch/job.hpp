@@ -45,7 +45,7 @@ struct Program {
 // N copies of one program that share a node's GPUs (--process_num).
 struct Copies {
   int count = 0;             // --process_num
-  std::optional<int> only;   // --process_index: run this copy alone
+  std::optional<int> only = {};  // --process_index: run this copy alone
   bool group = false;        // --process_group: the copies are ranks of one group
   bool keep_going = true;    // the others finish when one fails
 };

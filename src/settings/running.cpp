@@ -3,7 +3,7 @@
 
 #include <tuple>
 
-#include "dlaunch/devices.hpp"
+#include "dlaunch/device_list.hpp"
 #include "draft.hpp"
 #include "values.hpp"
 

@@ -1,7 +1,7 @@
 // How many nodes and workers, and the copies that share GPUs.
 #include <algorithm>
 
-#include "dlaunch/devices.hpp"
+#include "dlaunch/device_list.hpp"
 #include "draft.hpp"
 #include "values.hpp"
 

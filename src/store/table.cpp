@@ -121,7 +121,9 @@ Bytes Table::value_of(std::string_view key) const {
 std::string_view Table::apply(SessionId from, const Request& request, Replies& replies) {
   assert(from < sessions_.size());
   // The client has given its WAIT up, or it would not ask for something else.
-  if (sessions_[from].awaited && request.op != Op::cancel_wait) forget(sessions_[from]);
+  if (sessions_[from].awaited && request.op != Op::cancel_wait && limits_.drop_stale_waits) {
+    forget(sessions_[from]);
+  }
 
   switch (request.op) {
     case Op::set:
@@ -310,6 +312,7 @@ std::string_view Table::wait(SessionId from, const Request& request, Replies& re
     return {};
   }
   if (!fits(size)) return kFull;
+  forget(sessions_[from]);
   sessions_[from].waits.reserve(missing);
   for (const std::string_view key : request.many) {
     if (!present(key)) await(from, key);
@@ -336,6 +339,7 @@ std::string_view Table::barrier(SessionId from, const Request& request, Replies&
     replies.push_back(byte(from, WaitAnswer::stop_waiting));
     wake(request.key, replies);
   } else {
+    forget(sessions_[from]);
     sessions_[from].waits.reserve(1);
     await(from, request.key);
   }
@@ -371,6 +375,7 @@ void Table::unlink(Wait& wait) {
 }
 
 void Table::forget(Session& session) {
+  if (session.awaited == 0) return;
   for (Wait& wait : session.waits) {
     if (wait.list) unlink(wait);
   }

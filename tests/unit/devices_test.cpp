@@ -1,3 +1,4 @@
+#include "dlaunch/device_list.hpp"
 #include "dlaunch/devices.hpp"
 
 #include <gmock/gmock.h>

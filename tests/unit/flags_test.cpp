@@ -162,8 +162,8 @@ TEST(Exclusions, StopFlagsThatContradictEachOther) {
   EXPECT_EQ(excluded({{"module", "1"}, {"no_python", "1"}}), "--module and --no_python" + hint);
   EXPECT_EQ(excluded({{"process_num", "2"}, {"keep_going", "1"}, {"stop_all", "1"}}),
             "--keep_going and --stop_all" + hint);
-  EXPECT_EQ(excluded({{"log_file", "f"}, {"tee", "3"}}), "--log_file and --tee" + hint);
-  EXPECT_EQ(excluded({{"log_file", "f"}, {"redirects", "3"}}), "--log_file and --redirects" + hint);
+  EXPECT_EQ(excluded({{"log_file", "f"}, {"tee", "3"}}), "--tee and --log_file" + hint);
+  EXPECT_EQ(excluded({{"log_file", "f"}, {"redirects", "3"}}), "--redirects and --log_file" + hint);
 }
 
 TEST(Exclusions, LetEverythingElsePass) {
@@ -194,14 +194,18 @@ TEST(Help, SaysDefaultAndVariableOfEveryFlagThatHasAnEffect) {
     EXPECT_TRUE(found) << name;
     std::string variable = flag.pet ? pet_variable(flag) : own_variable(flag);
     EXPECT_THAT(line, HasSubstr("[" + std::string(flag.default_text)));
-    if (!variable.empty()) EXPECT_THAT(line, HasSubstr("; " + variable + "]"));
+    if (!variable.empty()) {
+      EXPECT_THAT(line, HasSubstr("; " + variable + "]"));
+    }
   }
 }
 
 TEST(Help, NamesTheFlagsThatAreAcceptedWithoutEffect) {
   std::string help = help_text();
   for (const Flag& flag : all_flags()) {
-    if (flag.status != Flag::Status::used) EXPECT_THAT(help, HasSubstr(" --" + std::string(flag.name)));
+    if (flag.status != Flag::Status::used) {
+      EXPECT_THAT(help, HasSubstr(" --" + std::string(flag.name)));
+    }
   }
 }
 
@@ -210,10 +214,16 @@ TEST(FlagTable, HoldsEveryNameAndLetterOnce) {
   std::set<char> letters;
   for (const Flag& flag : all_flags()) {
     EXPECT_TRUE(names.insert(flag.name).second) << flag.name;
-    if (flag.letter) EXPECT_TRUE(letters.insert(flag.letter).second) << flag.letter;
+    if (flag.letter) {
+      EXPECT_TRUE(letters.insert(flag.letter).second) << flag.letter;
+    }
     EXPECT_EQ(flag.name.find('-'), flag.name.npos);
-    if (!flag.excludes.empty()) EXPECT_TRUE(find_flag(flag.excludes)) << flag.excludes;
-    if (flag.pet) EXPECT_EQ(flag.owner, Flag::Owner::torch);
+    if (!flag.excludes.empty()) {
+      EXPECT_TRUE(find_flag(flag.excludes)) << flag.excludes;
+    }
+    if (flag.pet) {
+      EXPECT_EQ(flag.owner, Flag::Owner::torch);
+    }
   }
   EXPECT_EQ(find_flag("nope"), nullptr);
 }

@@ -31,6 +31,7 @@ using SessionId = std::uint32_t;  // small numbers, used again after close()
 
 struct TableLimits {
   std::size_t total_bytes = std::size_t{4} << 30;  // keys, values, queues, waits; and kEntryOverhead for each
+  bool drop_stale_waits = true;  // false: as PyTorch's servers do it, for the test that shows why not
 };
 
 inline constexpr std::size_t kEntryOverhead = 128;
