@@ -79,9 +79,17 @@ install_packages() {
   plan=$(apt-get --print-uris -qq -y --no-install-recommends install "${missing[@]}" |
     awk '/^'\''/ {files++; bytes += $3} END {printf "%d files, %.0f MB to download", files, bytes / 1e6}')
   say "installing ${missing[*]} ($plan)"
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends \
-    -o Dpkg::Use-Pty=0 install "${missing[@]}" >/dev/null
-  say "installed"
+  local log
+  log=$(mktemp)
+  if as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends \
+    -o Dpkg::Use-Pty=0 install "${missing[@]}" >"$log" 2>&1; then
+    rm "$log"
+    say "installed"
+  else
+    cat "$log" >&2
+    rm "$log"
+    return 1
+  fi
 }
 
 # A virtual environment cannot be moved into place once it is made, so a marker says that it is whole.

@@ -26,7 +26,8 @@ class FromStartSh(harness.TestCase):
     """start.sh: the pair after the other arguments, a log file each, then wait."""
 
     def old(self, *args):
-        run = self.start(["bash", example("start.sh"), *args])
+        # dlaunch runs Python unbuffered; without that the two streams would come in another order here.
+        run = self.start(["bash", example("start.sh"), *args], env={"PYTHONUNBUFFERED": "1"})
         run.wait()
         return run
 
