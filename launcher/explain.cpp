@@ -78,10 +78,12 @@ std::string explain(const Settings& settings, const Environment& inherited) {
     text += "  " + padded(flag, 20) + padded(origin.value, 20) + origin.source + "\n";
   }
   Round round = assumed_round(job);
-  if (job.nnodes > 1) text += "\nassumed: all nodes are like this one\n";
-  if (!job.node_rank) text += "assumed: this is node 0, it will be assigned\n";
   bool finds_port = job.master_port == 0 && !independent_copies(job);
-  if (finds_port) text += "\nassumed: port 29500, any free one will be taken\n";
+  std::string assumed;
+  if (job.nnodes > 1) assumed += "assumed: all nodes are like this one\n";
+  if (!job.node_rank) assumed += "assumed: this is node 0, it will be assigned\n";
+  if (finds_port) assumed += "assumed: port 29500, any free one will be taken\n";
+  if (!assumed.empty()) text += "\n" + assumed;
   auto plans = plan_workers(job, inherited);
   for (std::size_t local = 0; local < plans.size(); ++local) {
     text += "\n" + title_of(job, round, static_cast<int>(local)) + ":\n ";

@@ -65,8 +65,8 @@ std::string without_effect() {
 
 Result<void> check_exclusions(const Typed& typed) {
   Table table([&](const Flag& flag) { return typed.flags.contains(std::string(flag.name)); });
-  std::vector<std::string> words;  // CLI11 takes them from the back
-  for (const auto& [name, value] : typed.flags) words.push_back("--" + name + "=" + value);
+  std::vector<std::string> words;  // without their values, in which CLI11 would see brackets
+  for (const auto& [name, value] : typed.flags) words.push_back("--" + name + "=given");
   try {
     table.app.parse(words);
   } catch (const CLI::ExcludesError& error) {

@@ -11,6 +11,7 @@ namespace dlaunch {
 namespace {
 
 constexpr int kExitUsage = 2;
+constexpr int kExitOwnFailure = 125;
 
 Result<Settings> read(const std::vector<std::string>& argv, const Environment& environment, const Machine& machine) {
   auto typed = scan(argv);
@@ -24,7 +25,7 @@ Result<Settings> read(const std::vector<std::string>& argv, const Environment& e
 
 Invocation answer(const std::string& text) {
   bool written = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
-  return {std::nullopt, written ? 0 : 1};
+  return {std::nullopt, written ? 0 : kExitOwnFailure};
 }
 
 }  // namespace

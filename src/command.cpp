@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <sstream>
 
 namespace dlaunch {
 
@@ -44,11 +45,21 @@ bool is_wrapper(const std::string& word) {
   return std::find(wrappers.begin(), wrappers.end(), basename_of(word)) != wrappers.end();
 }
 
-std::string first_line(const std::string& bytes) { return bytes.substr(0, bytes.find('\n')); }
 bool is_elf(const std::string& bytes) { return bytes.starts_with("\x7f" "ELF"); }
 bool is_text(const std::string& bytes) { return bytes.find('\0') == bytes.npos; }
-bool names_python(const std::string& bytes) {
-  return bytes.starts_with("#!") && first_line(bytes).find("python") != std::string::npos;
+
+// The interpreter that a first line #!… names, seen through env; empty if it names none.
+std::string script_interpreter(const std::string& bytes) {
+  if (!bytes.starts_with("#!")) return "";
+  std::istringstream words(bytes.substr(2, bytes.find('\n') - 2));
+  std::string word;
+  words >> word;
+  if (basename_of(word) != "env") return word;
+  while (words >> word) {
+    bool of_env = word.starts_with("-") || word.find('=') != word.npos;
+    if (!of_env) return word;
+  }
+  return "";
 }
 
 constexpr std::size_t kHead = 4096;  // enough of a file to tell what it is
@@ -94,7 +105,7 @@ bool runs_as_python(const std::string& word, const Machine& machine) {
   if (machine.is_folder(word)) return machine.is_readable_file(word + "/__main__.py");
   if (!machine.is_readable_file(word)) return false;
   std::string head = machine.read_file(word, kHead);
-  if (names_python(head)) return true;
+  if (is_python_interpreter(script_interpreter(head))) return true;
   // A script of another interpreter is not Python's because its x bit was forgotten: running it
   // directly gives the message that helps.
   return !machine.is_executable_file(word) && is_text(head) && !head.starts_with("#!");
@@ -212,10 +223,11 @@ Command direct_command(std::vector<std::string> words, const Environment& enviro
     std::string file = bare ? find_in_path(words[0], environment, machine) : words[0];
     std::string head = file.empty() ? "" : machine.read_file(file, kHead);
     command.is_binary = is_elf(head);
-    if (head.starts_with("#!") && first_line(head).find("sh") != std::string::npos) {
-      command.text = Command::Text::shell_file;
-      command.text_name = file;
-    }
+    std::string interpreter = script_interpreter(head);
+    command.text = is_shell(interpreter)                ? Command::Text::shell_file
+                   : is_python_interpreter(interpreter) ? Command::Text::python_file
+                                                        : Command::Text::none;
+    command.text_name = file;
   }
   return command;
 }

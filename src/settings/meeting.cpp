@@ -87,13 +87,12 @@ bool is_endpoint(const Claim& claim) {
   return claim.source.ends_with("rdzv_endpoint") || claim.source.ends_with("RDZV_ENDPOINT");
 }
 
-Result<Place> find_place(const Draft& draft, bool several_nodes) {
+Place find_place(const Draft& draft, bool several_nodes) {
   Place place;
   if (auto endpoint = draft.sources.find("rdzv_endpoint"); endpoint && !endpoint->text.empty()) {
-    auto read = read_endpoint(*endpoint);
-    if (!read) return read.error();
     place.addresses.push_back(*endpoint);
-    if (read->port) place.ports.push_back(*endpoint);
+    auto read = read_endpoint(*endpoint);  // one that cannot be read matters only if it decides
+    if (!read || read->port) place.ports.push_back(*endpoint);
     place.by_endpoint = true;
   }
   if (auto address = draft.sources.find("master_addr")) place.addresses.push_back(*address);
@@ -105,7 +104,8 @@ Result<Place> find_place(const Draft& draft, bool several_nodes) {
   return place;
 }
 
-Result<void> settle_address(Draft& draft, const Place& place) {
+// An endpoint that does not decide the address says nothing about the port either.
+Result<void> settle_address(Draft& draft, Place& place) {
   Job& job = draft.job();
   auto address = decide(place.addresses, "the address of node 0", [](const Claim& claim) -> Result<std::string> {
     if (!is_endpoint(claim)) return read_host(claim);
@@ -122,6 +122,11 @@ Result<void> settle_address(Draft& draft, const Place& place) {
   job.master_addr_given = true;
   const Claim& claim = (*address)->second;
   draft.record("master_addr", job.master_addr, (is_endpoint(claim) ? "derived from " : "") + claim.source);
+  auto loses = [&](const Claim& other) { return is_endpoint(other) && other.tier > claim.tier; };
+  if (std::erase_if(place.addresses, loses) > 0) {
+    std::erase_if(place.ports, loses);
+    place.by_endpoint = false;
+  }
   return {};
 }
 
@@ -209,11 +214,7 @@ Result<void> settle_meeting(Draft& draft) {
   if (auto waiting = settle_waiting(draft, *backend); !waiting) return waiting.error();
 
   Place place;
-  if (!standalone) {
-    auto found = find_place(draft, job.nnodes > 1);
-    if (!found) return found.error();
-    place = *found;
-  }
+  if (!standalone) place = find_place(draft, job.nnodes > 1);
   auto endpoint = draft.sources.find("rdzv_endpoint");
   endpoint ? draft.record("rdzv_endpoint", endpoint->text, endpoint->source) : draft.record_default("rdzv_endpoint");
   if (auto address = settle_address(draft, place); !address) return address.error();

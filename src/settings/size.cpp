@@ -187,6 +187,7 @@ Result<void> settle_size(Draft& draft) {
   if (!count) return count.error();
   job.nproc = *count;
   bool word = !whole_number(nproc->text);
+  if (word) draft.settings.debug.push_back("nproc_per_node=" + std::to_string(job.nproc) + " from=" + nproc->text);
   draft.record("nproc_per_node", std::to_string(job.nproc), nproc->source + (word ? " " + nproc->text : ""));
   return {};
 }

@@ -123,6 +123,29 @@ TEST_F(CommandTest, FindsAnExecutableOfTheWorkingDirectoryLast) {
   EXPECT_THAT(prefix({"tool"}), ElementsAre("tool"));
 }
 
+TEST_F(CommandTest, SeesTheInterpreterOfAFirstLineThroughEnv) {
+  auto kind = [&](const std::string& line) {
+    machine_.add("./tool", line + "\nprint(1)\n", true);
+    return command({"./tool"}).program.kind;
+  };
+  for (const char* line : {"#!/usr/bin/python3", "#! /opt/conda/bin/python -u", "#!/usr/bin/env python3.11",
+                           "#!/usr/bin/env -S A=1 python -u", "#!/usr/bin/pypy3"}) {
+    EXPECT_EQ(kind(line), Kind::python_script) << line;
+  }
+  for (const char* line : {"#!/bin/sh", "#!/home/python/bin/bash", "#!/usr/bin/env bash", "#!/usr/bin/env", "#!",
+                           "# python", "#!/usr/bin/pythonish-shell"}) {
+    EXPECT_EQ(kind(line), Kind::executable) << line;
+  }
+}
+
+TEST_F(CommandTest, ReadsTheTextOfAScriptThatPathHas) {
+  machine_.add("/usr/bin/tool", "#!/usr/bin/python3\n'tcp://h:1'\n", true);
+  EXPECT_THAT(reading({"tool"}).addresses, ElementsAre("h:1'"));
+  EXPECT_FALSE(command({"tool"}).is_python);
+  machine_.add("/usr/bin/tool", "#!/bin/sh\nMASTER_ADDR=x\n", true);
+  EXPECT_TRUE(reading({"tool"}).assigns_master);
+}
+
 // --- where injected arguments go ---
 
 TEST_F(CommandTest, FindsTheScriptOfAPythonInterpreter) {

@@ -172,6 +172,7 @@ TEST(Exclusions, LetEverythingElsePass) {
     if (flag.excludes.empty()) all[std::string(flag.name)] = "";
   }
   EXPECT_EQ(excluded({}), "allowed");
+  EXPECT_EQ(excluded({{"log_file", "[{},--tee=3]"}, {"log_dir", "{}"}}), "allowed");
   EXPECT_EQ(excluded({{"module", "1"}, {"tee", "3"}, {"nnodes", ""}}), "allowed");
   EXPECT_EQ(excluded(all), "allowed");
 }

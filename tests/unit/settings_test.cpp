@@ -378,6 +378,15 @@ TEST_F(SettingsTest, ReadsTimesInWholeSeconds) {
   EXPECT_THAT(refused({{"shutdown_timeout", "-1"}}), HasSubstr("--shutdown_timeout '-1' is below 0"));
 }
 
+TEST_F(SettingsTest, DoesNotTakeThePortOfAnEndpointThatLost) {
+  Variables pet{{"PET_RDZV_ENDPOINT", "a:1"}};
+  EXPECT_EQ(job({{"nnodes", "2"}, {"master_addr", "b"}}, pet).master_port, 29500);
+  EXPECT_EQ(job({{"nnodes", "2"}}, pet).master_port, 1);
+  EXPECT_EQ(job({{"nnodes", "2"}, {"master_addr", "b"}}, {{"PET_RDZV_ENDPOINT", "a"}}).master_port, 29500);
+  EXPECT_EQ(job({{"nnodes", "2"}, {"master_addr", "b"}}, {{"PET_RDZV_ENDPOINT", "[garbage"}}).master_port, 29500);
+  EXPECT_THAT(refused({}, {{"PET_RDZV_ENDPOINT", "[garbage"}}), HasSubstr("PET_RDZV_ENDPOINT='[garbage'"));
+}
+
 TEST_F(SettingsTest, LetsStandaloneOverrideTheRendezvousFlags) {
   Job settled = job({{"standalone", "1"}, {"rdzv_backend", "etcd"}, {"rdzv_endpoint", "h:5"}, {"master_port", "6"},
                      {"master_addr", "x"}},
