@@ -55,8 +55,8 @@ std::string title_of(const Job& job, const Round& round, int local) {
     return "copy " + std::to_string(index) + " of " + std::to_string(job.copies->count);
   }
   WorkerRank rank = round.layout.rank_of(round.node, local);
-  return "rank " + std::to_string(rank.global) + " of " + std::to_string(round.layout.world_size()) + " (node " +
-         std::to_string(round.node) + ", local " + std::to_string(local) + ")";
+  return "rank " + std::to_string(rank.global) + " of " + std::to_string(round.layout.world_size()) +
+         " (node " + std::to_string(round.node) + ", local " + std::to_string(local) + ")";
 }
 
 }  // namespace

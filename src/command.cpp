@@ -11,16 +11,16 @@ namespace {
 std::string basename_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 bool ends_with_any(const std::string& name, std::initializer_list<std::string_view> endings) {
-  return std::any_of(endings.begin(), endings.end(), [&](auto ending) {
-    return name.size() > ending.size() && name.ends_with(ending);
-  });
+  return std::any_of(endings.begin(), endings.end(),
+                     [&](auto ending) { return name.size() > ending.size() && name.ends_with(ending); });
 }
 
 // python, python3, python3.11, pypy3
 bool is_python_interpreter(const std::string& word) {
   std::string name = basename_of(word);
   for (std::string_view stem : {"python", "pypy"}) {
-    if (name.starts_with(stem) && name.find_first_not_of("0123456789.", stem.size()) == name.npos) return true;
+    if (name.starts_with(stem) && name.find_first_not_of("0123456789.", stem.size()) == name.npos)
+      return true;
   }
   return false;
 }
@@ -34,18 +34,23 @@ bool is_shell(const std::string& word) {
 // them is theirs, so nothing is put in.
 bool is_wrapper(const std::string& word) {
   constexpr std::array<std::string_view, 52> wrappers{
-      "env",       "numactl",    "taskset",      "nsys",        "ncu",          "nvprof",    "gdb",
-      "cuda-gdb",  "gdbserver",  "lldb",         "rr",          "valgrind",     "timeout",   "nice",
-      "ionice",    "chrt",       "time",         "stdbuf",      "strace",       "ltrace",    "perf",
-      "rocprof",   "rocprofv2",  "compute-sanitizer",           "cuda-memcheck", "nohup",    "setsid",
-      "unshare",   "chroot",     "sudo",         "conda",       "mamba",        "micromamba", "apptainer",
-      "singularity", "docker",   "podman",       "enroot",      "uv",           "poetry",    "pipenv",
-      "pixi",      "hatch",      "xvfb-run",     "prlimit",     "catchsegv",    "perl",      "julia",
-      "Rscript",   "node",       "java",         "ruby"};
+      "env",           "numactl",  "taskset",    "nsys",      "ncu",         "nvprof",
+      "gdb",           "cuda-gdb", "gdbserver",  "lldb",      "rr",          "valgrind",
+      "timeout",       "nice",     "ionice",     "chrt",      "time",        "stdbuf",
+      "strace",        "ltrace",   "perf",       "rocprof",   "rocprofv2",   "compute-sanitizer",
+      "cuda-memcheck", "nohup",    "setsid",     "unshare",   "chroot",      "sudo",
+      "conda",         "mamba",    "micromamba", "apptainer", "singularity", "docker",
+      "podman",        "enroot",   "uv",         "poetry",    "pipenv",      "pixi",
+      "hatch",         "xvfb-run", "prlimit",    "catchsegv", "perl",        "julia",
+      "Rscript",       "node",     "java",       "ruby"};
   return std::find(wrappers.begin(), wrappers.end(), basename_of(word)) != wrappers.end();
 }
 
-bool is_elf(const std::string& bytes) { return bytes.starts_with("\x7f" "ELF"); }
+bool is_elf(const std::string& bytes) {
+  return bytes.starts_with(
+      "\x7f"
+      "ELF");
+}
 bool is_text(const std::string& bytes) { return bytes.find('\0') == bytes.npos; }
 
 // The interpreter that a first line #!… names, seen through env; empty if it names none.
@@ -116,7 +121,7 @@ struct Split {
   std::size_t behind = 0;  // how many words are the interpreter's, the script included; 0: no script
   std::string name;
   bool module = false;
-  bool code = false;       // -c: there is a place to put arguments, but no text of a file
+  bool code = false;  // -c: there is a place to put arguments, but no text of a file
 };
 
 Split split_python(const std::vector<std::string>& words) {
@@ -193,7 +198,8 @@ void take_prefix(const std::vector<std::string>& words, std::size_t length, Prog
   program.arguments.assign(words.begin() + static_cast<std::ptrdiff_t>(length), words.end());
 }
 
-Command direct_command(std::vector<std::string> words, const Environment& environment, const Machine& machine) {
+Command direct_command(std::vector<std::string> words, const Environment& environment,
+                       const Machine& machine) {
   Command command;
   const std::string typed = words[0];
   words[0] = look_up(typed, environment, machine);
