@@ -89,7 +89,7 @@ bool WorkerGroup::start_one(int local) {
   bool copies = independent_copies(job_);
   worker->rank = copies ? job_.copies->only.value_or(local) : round_.layout.rank_of(round_.node, local).global;
   worker->logs = plan_logs(job_, round_, local, log_base_);
-  if (!worker->logs.error_file.empty()) {
+  if (!worker->logs.error_file.empty() && wants_log_folder(job_)) {
     std::error_code ignored;
     std::filesystem::create_directories(std::filesystem::path(worker->logs.error_file).parent_path(), ignored);
   }
