@@ -214,6 +214,7 @@ void Agent::signalled(int signal, Source source) {
     if (auto* group = workers()) group->hand_on(signal);
     return;
   }
+  if (ending_) return end_in_a_hurry();
   auto now = Clock::now();
   auto& first = first_signal_[static_cast<int>(source)];
   if (first && now - *first >= kSecondSignal) {
@@ -233,42 +234,48 @@ void Agent::signalled(int signal, Source source) {
 
 // Without its guard a dlaunch would leave its workers behind if it were killed as well.
 void Agent::guard_is_gone() {
-  std::string why = "its guard process was killed";
+  if (ending_) return end_in_a_hurry();
+  const std::string why = "its guard process was killed";
   if (host_) return host_->give_up("node 0 (" + host_name() + ") lost: " + why);
   if (uplink_) uplink_->leave(why);
-  stop_alone(SIGTERM, Verdict{125}, "dlaunch: job failed: " + why + "\n");
+  stop_alone(125, "node " + std::to_string(std::max(node_, 0)) + " (" + host_name() + ") lost: " + why);
 }
 
 // --- the end ---
 
 void Agent::link_failed(int exit_code, std::string why) {
-  if (exit_code == 2) {
-    log::error(why);
-    return end(Verdict{2}, "");
-  }
-  JobReport report;
-  report.reason = std::move(why);
-  report.nnodes = job_.nnodes;
-  stop_alone(SIGTERM, Verdict{exit_code}, render(report));
+  if (exit_code != 2) return stop_alone(exit_code, std::move(why));
+  log::error(why);
+  end(Verdict{2}, "");
 }
 
-void Agent::stop_alone(int signal, Verdict verdict, std::string report) {
+// Nobody coordinates any more: this node ends its workers and itself.
+void Agent::stop_alone(int exit_code, std::string reason) {
   if (alone_) return;
   alone_ = true;
-  verdict_ = verdict;
-  report_ = std::move(report);
+  JobReport report;
+  report.reason = reason;
+  report.nnodes = job_.nnodes;
+  verdict_ = Verdict{exit_code};
+  report_ = render(report);
   auto* group = workers();
   if (!group) return end(*verdict_, report_);
-  log::say("stopping this node's workers: " + report_.substr(report_.find(": ") + 2, report_.find('\n') - report_.find(": ") - 2));
-  group->stop(signal, job_.shutdown_timeout);
+  log::say(reason + "; stopping this node's workers");
+  group->stop(SIGTERM, job_.shutdown_timeout);
 }
 
 void Agent::end(Verdict verdict, std::string report) {
+  if (ending_) return;
+  ending_ = true;
   verdict_ = verdict;
   if (!report.empty()) console_.say(std::move(report));
-  // A console that nobody reads holds us up for ever only as long as nobody asks us to end.
-  bool hurried = stop_signal_ || verdict.signal;
-  console_.drain(hurried ? std::optional<std::chrono::milliseconds>(kConsoleAfterSignal) : std::nullopt);
+  if (stop_signal_ || verdict.signal) return end_in_a_hurry();
+  console_.when_drained([this] { io_.stop(); });
+}
+
+// A console that nobody reads holds us up only as long as nobody asks us to end.
+void Agent::end_in_a_hurry() {
+  console_.drain(kConsoleAfterSignal);
   io_.stop();
 }
 

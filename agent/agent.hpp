@@ -56,8 +56,9 @@ class Agent {
   void watch_signals();
   void signalled(int signal, Source source);
   void guard_is_gone();
-  void stop_alone(int signal, Verdict verdict, std::string report);
+  void stop_alone(int exit_code, std::string reason);
   void end(Verdict verdict, std::string report);
+  void end_in_a_hurry();
 
   WorkerGroup* workers() { return rounds_.empty() || rounds_.back()->over() ? nullptr : rounds_.back().get(); }
 
@@ -83,6 +84,7 @@ class Agent {
   int stop_signal_ = 0;
   std::optional<Clock::time_point> first_signal_[2];
   bool cannot_host_ = false;
+  bool ending_ = false;                     // nothing is left but the console's queue
 };
 
 }  // namespace dlaunch

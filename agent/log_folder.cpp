@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <random>
 
+#include "dlaunch/log.hpp"
 #include "dlaunch/log_plan.hpp"
 
 namespace dlaunch {
@@ -44,9 +45,14 @@ Result<LogFolder> LogFolder::make(const Job& job, const Environment& environment
     return folder;
   }
   std::string pattern = environment.get("TMPDIR").value_or("/tmp") + "/dlaunch_XXXXXX";
-  if (!::mkdtemp(pattern.data())) return folder;
-  folder.temporary_ = pattern;
-  folder.base_ = pattern + "/" + name;
+  bool made = ::mkdtemp(pattern.data()) != nullptr;
+  if (wants_log_folder(job)) {
+    if (!made) return last_error("a temporary folder for the logs ('" + pattern + "')", Errc::usage);
+    folder.base_ = pattern + "/" + name;
+    log::say("logs are in " + folder.base_);
+  } else if (made) {
+    folder.base_ = folder.temporary_ = pattern;
+  }
   return folder;
 }
 

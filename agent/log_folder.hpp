@@ -1,6 +1,7 @@
-// The folder below which a dlaunch writes what its workers leave: <log_dir>/<run id>_<random>, kept; or,
-// without --log_dir, a private temporary folder that is removed at the end. Made by the guard, which is
-// the one that is still there when everything else has ended.
+// The folder below which a dlaunch writes what its workers leave. Log files that were asked for are kept:
+// <log_dir>/<run id>_<random>, in a temporary folder that a person is told of without --log_dir. Else it
+// is a private temporary folder for error files, removed at the end by the guard, which is the one that
+// is still there when everything else has ended.
 #pragma once
 
 #include <string>

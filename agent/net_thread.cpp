@@ -299,7 +299,12 @@ NetThread::~NetThread() = default;
 
 Result<std::unique_ptr<NetThread>> NetThread::open(Config config) {
   raise_descriptor_limit();
-  auto loop = std::make_unique<Loop>(std::move(config));
+  std::unique_ptr<Loop> loop;
+  try {
+    loop = std::make_unique<Loop>(std::move(config));
+  } catch (const boost::system::system_error& error) {
+    return Error{Errc::failed, std::string("cannot open the net thread's descriptors: ") + error.what()};
+  }
   if (const Result<> bound = loop->bind(); !bound) return bound.error();
   loop->start();
   return std::unique_ptr<NetThread>(new NetThread(std::move(loop)));

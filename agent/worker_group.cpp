@@ -89,7 +89,7 @@ bool WorkerGroup::start_one(int local) {
   bool copies = independent_copies(job_);
   worker->rank = copies ? job_.copies->only.value_or(local) : round_.layout.rank_of(round_.node, local).global;
   worker->logs = plan_logs(job_, round_, local, log_base_);
-  if (!worker->logs.error_file.empty()) {
+  if (!worker->logs.error_file.empty() && wants_log_folder(job_)) {
     std::error_code ignored;
     std::filesystem::create_directories(std::filesystem::path(worker->logs.error_file).parent_path(), ignored);
   }
@@ -154,7 +154,8 @@ void WorkerGroup::watch(Worker& worker) {
 
 void WorkerGroup::watch_children() {
   children_.async_wait([this](boost::system::error_code error, int) {
-    if (error) return;
+    // A signal that was on its way when the round ended: its child may be one of the next round.
+    if (error || over_) return;
     watch_children();
     for (auto& worker : workers_) {
       if (!worker->pidfd && worker->alive()) check(*worker);
@@ -166,7 +167,9 @@ void WorkerGroup::watch_children() {
 
 void WorkerGroup::check(Worker& worker) {
   siginfo_t info{};
-  if (::waitid(P_PID, static_cast<id_t>(worker.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+  int failed = ::waitid(P_PID, static_cast<id_t>(worker.pid), &info, WEXITED | WNOHANG | WNOWAIT);
+  if (failed && errno == ECHILD) return ended(worker, ExitStatus{.code = 125});  // never waited for in vain
+  if (failed || info.si_pid == 0) return;
   // While it is not reaped its number is its group's alone.
   ::kill(-worker.pid, SIGTERM);
   ::kill(-worker.pid, SIGCONT);

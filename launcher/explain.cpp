@@ -55,8 +55,8 @@ std::string title_of(const Job& job, const Round& round, int local) {
     return "copy " + std::to_string(index) + " of " + std::to_string(job.copies->count);
   }
   WorkerRank rank = round.layout.rank_of(round.node, local);
-  return "rank " + std::to_string(rank.global) + " of " + std::to_string(round.layout.world_size()) + " (node " +
-         std::to_string(round.node) + ", local " + std::to_string(local) + ")";
+  return "rank " + std::to_string(rank.global) + " of " + std::to_string(round.layout.world_size()) +
+         " (node " + std::to_string(round.node) + ", local " + std::to_string(local) + ")";
 }
 
 }  // namespace
@@ -78,10 +78,12 @@ std::string explain(const Settings& settings, const Environment& inherited) {
     text += "  " + padded(flag, 20) + padded(origin.value, 20) + origin.source + "\n";
   }
   Round round = assumed_round(job);
-  if (job.nnodes > 1) text += "\nassumed: all nodes are like this one\n";
-  if (!job.node_rank) text += "assumed: this is node 0, it will be assigned\n";
   bool finds_port = job.master_port == 0 && !independent_copies(job);
-  if (finds_port) text += "\nassumed: port 29500, any free one will be taken\n";
+  std::string assumed;
+  if (job.nnodes > 1) assumed += "assumed: all nodes are like this one\n";
+  if (!job.node_rank) assumed += "assumed: this is node 0, it will be assigned\n";
+  if (finds_port) assumed += "assumed: port 29500, any free one will be taken\n";
+  if (!assumed.empty()) text += "\n" + assumed;
   auto plans = plan_workers(job, inherited);
   for (std::size_t local = 0; local < plans.size(); ++local) {
     text += "\n" + title_of(job, round, static_cast<int>(local)) + ":\n ";

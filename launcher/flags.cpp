@@ -45,7 +45,8 @@ Error unknown_flag(const std::string& typed_word) {
   std::string near = longer.size() == 1 ? longer.front() : nearest(name, names);
   std::string hint;
   if (longer.size() > 1) {
-    for (const auto& one : longer) hint += (hint.empty() ? "did you mean " : " or ") + spelled_like(body, one);
+    for (const auto& one : longer)
+      hint += (hint.empty() ? "did you mean " : " or ") + spelled_like(body, one);
     hint += "?";
   } else if (!near.empty()) {
     hint = "did you mean " + spelled_like(body, near) + "?";
@@ -62,7 +63,8 @@ Result<const Flag*> resolve(const std::string& word) {
   if (const Flag* exact = find_flag(name)) return exact;
   std::vector<const Flag*> fitting;
   for (const Flag& flag : all_flags()) {
-    if (flag.owner == Flag::Owner::torch && !name.empty() && flag.name.starts_with(name)) fitting.push_back(&flag);
+    if (flag.owner == Flag::Owner::torch && !name.empty() && flag.name.starts_with(name))
+      fitting.push_back(&flag);
   }
   if (fitting.empty()) return unknown_flag(word);
   if (fitting.size() == 1) return fitting.front();
@@ -81,7 +83,8 @@ const Flag* find_letter(char letter) {
 }
 
 bool could_be_value(const std::string& word) {
-  bool looks_like_flag = word.size() > 1 && word[0] == '-' && !std::isdigit(static_cast<unsigned char>(word[1]));
+  bool looks_like_flag =
+      word.size() > 1 && word[0] == '-' && !std::isdigit(static_cast<unsigned char>(word[1]));
   return !looks_like_flag;
 }
 
@@ -132,7 +135,8 @@ Result<void> take_short(const std::string& word, Words& words, Typed& typed) {
       typed.flags[name] = "1";
       continue;
     }
-    if (rest.starts_with("=")) rest.erase(0, 1);
+    if (rest.starts_with("="))
+      rest.erase(0, 1);
     else if (rest.empty()) {
       auto value = take_value(*flag, words);
       if (!value) return value.error();

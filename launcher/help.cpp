@@ -15,7 +15,8 @@ class TableFormatter : public CLI::Formatter {
  public:
   std::string make_option(const CLI::Option* option, bool) const override {
     const Flag& flag = *find_flag(option->get_lnames().front());
-    std::string left = "  " + (flag.letter ? std::string("-") + flag.letter + " " : "") + "--" + std::string(flag.name);
+    std::string left =
+        "  " + (flag.letter ? std::string("-") + flag.letter + " " : "") + "--" + std::string(flag.name);
     if (flag.takes == Flag::Takes::optional) left += flag.value_name;
     if (flag.takes == Flag::Takes::value) left += " " + std::string(flag.value_name);
     left.resize(std::max(kColumn, left.size() + 1), ' ');
@@ -37,7 +38,8 @@ struct Table {
     for (const Flag& flag : all_flags()) {
       if (!wanted(flag)) continue;
       std::string name(flag.name);
-      app.add_option("--" + name, values[name], std::string(flag.help))->group(std::string(title(flag.group)));
+      app.add_option("--" + name, values[name], std::string(flag.help))
+          ->group(std::string(title(flag.group)));
     }
     for (const Flag& flag : all_flags()) {
       if (flag.excludes.empty() || !values.contains(std::string(flag.name))) continue;
@@ -65,8 +67,8 @@ std::string without_effect() {
 
 Result<void> check_exclusions(const Typed& typed) {
   Table table([&](const Flag& flag) { return typed.flags.contains(std::string(flag.name)); });
-  std::vector<std::string> words;  // CLI11 takes them from the back
-  for (const auto& [name, value] : typed.flags) words.push_back("--" + name + "=" + value);
+  std::vector<std::string> words;  // without their values, in which CLI11 would see brackets
+  for (const auto& [name, value] : typed.flags) words.push_back("--" + name + "=given");
   try {
     table.app.parse(words);
   } catch (const CLI::ExcludesError& error) {
@@ -89,8 +91,8 @@ std::string help_text() {
       "Flags come first, with underscores or dashes, as --flag value or --flag=value. Behind each: its\n"
       "default and its variable. DLAUNCH_<FLAG> works for every flag, and beats PET_<FLAG>.\n";
   for (Flag::Group group :
-       {Flag::Group::size, Flag::Group::meeting, Flag::Group::program, Flag::Group::copies, Flag::Group::devices,
-        Flag::Group::life, Flag::Group::output, Flag::Group::asking}) {
+       {Flag::Group::size, Flag::Group::meeting, Flag::Group::program, Flag::Group::copies,
+        Flag::Group::devices, Flag::Group::life, Flag::Group::output, Flag::Group::asking}) {
     text += "\n" + std::string(title(group)) + ":\n";
     for (const CLI::Option* option : table.app.get_options()) {
       if (option->get_group() == title(group)) text += formatter.make_option(option, false);

@@ -11,8 +11,10 @@ namespace dlaunch {
 namespace {
 
 constexpr int kExitUsage = 2;
+constexpr int kExitOwnFailure = 125;
 
-Result<Settings> read(const std::vector<std::string>& argv, const Environment& environment, const Machine& machine) {
+Result<Settings> read(const std::vector<std::string>& argv, const Environment& environment,
+                      const Machine& machine) {
   auto typed = scan(argv);
   if (!typed) return typed.error();
   bool asks_only = typed->flags.contains("help") || typed->flags.contains("version");
@@ -24,7 +26,7 @@ Result<Settings> read(const std::vector<std::string>& argv, const Environment& e
 
 Invocation answer(const std::string& text) {
   bool written = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
-  return {std::nullopt, written ? 0 : 1};
+  return {std::nullopt, written ? 0 : kExitOwnFailure};
 }
 
 }  // namespace
@@ -42,7 +44,8 @@ Invocation read_invocation(const std::vector<std::string>& argv, const Environme
   for (const auto& warning : settings->warnings) log::warn(warning);
   for (const auto& facts : settings->debug) log::debug(facts);
   if (settings->ask == Settings::Ask::explain) {
-    return answer(settings->explain_json ? explain_json(*settings, environment) : explain(*settings, environment));
+    return answer(settings->explain_json ? explain_json(*settings, environment)
+                                         : explain(*settings, environment));
   }
   return {std::move(*settings), 0};
 }

@@ -13,7 +13,7 @@ namespace dlaunch {
 
 struct Invocation {
   std::optional<Settings> settings;  // a job to run; none: everything is said, end with exit_code
-  int exit_code = 0;                 // 0 answered, 2 refused
+  int exit_code = 0;                 // 0 answered, 2 refused, 125 the answer could not be written
 };
 
 // Answers go to stdout, refusals and warnings to stderr; sets the log level. Program and worker

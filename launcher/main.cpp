@@ -1,4 +1,6 @@
 // dlaunch: reads what was typed, then splits into guard and agent.
+#include <malloc.h>
+
 #include <cstdlib>
 
 #include "agent/agent.hpp"
@@ -14,6 +16,8 @@
 using namespace dlaunch;
 
 int main(int argc, char** argv) {
+  // One heap for all threads: they allocate little, and a heap each costs memory and start-up time.
+  ::mallopt(M_ARENA_MAX, 1);
   const SignalState at_start = SignalState::of_this_process();
   kernel::pretend(std::getenv("DLAUNCH_PRETEND_ENOSYS"));
   const Environment environment = Environment::of_this_process();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <sstream>
 
 namespace dlaunch {
 
@@ -10,16 +11,16 @@ namespace {
 std::string basename_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 bool ends_with_any(const std::string& name, std::initializer_list<std::string_view> endings) {
-  return std::any_of(endings.begin(), endings.end(), [&](auto ending) {
-    return name.size() > ending.size() && name.ends_with(ending);
-  });
+  return std::any_of(endings.begin(), endings.end(),
+                     [&](auto ending) { return name.size() > ending.size() && name.ends_with(ending); });
 }
 
 // python, python3, python3.11, pypy3
 bool is_python_interpreter(const std::string& word) {
   std::string name = basename_of(word);
   for (std::string_view stem : {"python", "pypy"}) {
-    if (name.starts_with(stem) && name.find_first_not_of("0123456789.", stem.size()) == name.npos) return true;
+    if (name.starts_with(stem) && name.find_first_not_of("0123456789.", stem.size()) == name.npos)
+      return true;
   }
   return false;
 }
@@ -33,22 +34,37 @@ bool is_shell(const std::string& word) {
 // them is theirs, so nothing is put in.
 bool is_wrapper(const std::string& word) {
   constexpr std::array<std::string_view, 52> wrappers{
-      "env",       "numactl",    "taskset",      "nsys",        "ncu",          "nvprof",    "gdb",
-      "cuda-gdb",  "gdbserver",  "lldb",         "rr",          "valgrind",     "timeout",   "nice",
-      "ionice",    "chrt",       "time",         "stdbuf",      "strace",       "ltrace",    "perf",
-      "rocprof",   "rocprofv2",  "compute-sanitizer",           "cuda-memcheck", "nohup",    "setsid",
-      "unshare",   "chroot",     "sudo",         "conda",       "mamba",        "micromamba", "apptainer",
-      "singularity", "docker",   "podman",       "enroot",      "uv",           "poetry",    "pipenv",
-      "pixi",      "hatch",      "xvfb-run",     "prlimit",     "catchsegv",    "perl",      "julia",
-      "Rscript",   "node",       "java",         "ruby"};
+      "env",           "numactl",  "taskset",    "nsys",      "ncu",         "nvprof",
+      "gdb",           "cuda-gdb", "gdbserver",  "lldb",      "rr",          "valgrind",
+      "timeout",       "nice",     "ionice",     "chrt",      "time",        "stdbuf",
+      "strace",        "ltrace",   "perf",       "rocprof",   "rocprofv2",   "compute-sanitizer",
+      "cuda-memcheck", "nohup",    "setsid",     "unshare",   "chroot",      "sudo",
+      "conda",         "mamba",    "micromamba", "apptainer", "singularity", "docker",
+      "podman",        "enroot",   "uv",         "poetry",    "pipenv",      "pixi",
+      "hatch",         "xvfb-run", "prlimit",    "catchsegv", "perl",        "julia",
+      "Rscript",       "node",     "java",       "ruby"};
   return std::find(wrappers.begin(), wrappers.end(), basename_of(word)) != wrappers.end();
 }
 
-std::string first_line(const std::string& bytes) { return bytes.substr(0, bytes.find('\n')); }
-bool is_elf(const std::string& bytes) { return bytes.starts_with("\x7f" "ELF"); }
+bool is_elf(const std::string& bytes) {
+  return bytes.starts_with(
+      "\x7f"
+      "ELF");
+}
 bool is_text(const std::string& bytes) { return bytes.find('\0') == bytes.npos; }
-bool names_python(const std::string& bytes) {
-  return bytes.starts_with("#!") && first_line(bytes).find("python") != std::string::npos;
+
+// The interpreter that a first line #!… names, seen through env; empty if it names none.
+std::string script_interpreter(const std::string& bytes) {
+  if (!bytes.starts_with("#!")) return "";
+  std::istringstream words(bytes.substr(2, bytes.find('\n') - 2));
+  std::string word;
+  words >> word;
+  if (basename_of(word) != "env") return word;
+  while (words >> word) {
+    bool of_env = word.starts_with("-") || word.find('=') != word.npos;
+    if (!of_env) return word;
+  }
+  return "";
 }
 
 constexpr std::size_t kHead = 4096;  // enough of a file to tell what it is
@@ -94,7 +110,7 @@ bool runs_as_python(const std::string& word, const Machine& machine) {
   if (machine.is_folder(word)) return machine.is_readable_file(word + "/__main__.py");
   if (!machine.is_readable_file(word)) return false;
   std::string head = machine.read_file(word, kHead);
-  if (names_python(head)) return true;
+  if (is_python_interpreter(script_interpreter(head))) return true;
   // A script of another interpreter is not Python's because its x bit was forgotten: running it
   // directly gives the message that helps.
   return !machine.is_executable_file(word) && is_text(head) && !head.starts_with("#!");
@@ -105,7 +121,7 @@ struct Split {
   std::size_t behind = 0;  // how many words are the interpreter's, the script included; 0: no script
   std::string name;
   bool module = false;
-  bool code = false;       // -c: there is a place to put arguments, but no text of a file
+  bool code = false;  // -c: there is a place to put arguments, but no text of a file
 };
 
 Split split_python(const std::vector<std::string>& words) {
@@ -182,7 +198,8 @@ void take_prefix(const std::vector<std::string>& words, std::size_t length, Prog
   program.arguments.assign(words.begin() + static_cast<std::ptrdiff_t>(length), words.end());
 }
 
-Command direct_command(std::vector<std::string> words, const Environment& environment, const Machine& machine) {
+Command direct_command(std::vector<std::string> words, const Environment& environment,
+                       const Machine& machine) {
   Command command;
   const std::string typed = words[0];
   words[0] = look_up(typed, environment, machine);
@@ -212,10 +229,11 @@ Command direct_command(std::vector<std::string> words, const Environment& enviro
     std::string file = bare ? find_in_path(words[0], environment, machine) : words[0];
     std::string head = file.empty() ? "" : machine.read_file(file, kHead);
     command.is_binary = is_elf(head);
-    if (head.starts_with("#!") && first_line(head).find("sh") != std::string::npos) {
-      command.text = Command::Text::shell_file;
-      command.text_name = file;
-    }
+    std::string interpreter = script_interpreter(head);
+    command.text = is_shell(interpreter)                ? Command::Text::shell_file
+                   : is_python_interpreter(interpreter) ? Command::Text::python_file
+                                                        : Command::Text::none;
+    command.text_name = file;
   }
   return command;
 }

@@ -20,13 +20,15 @@ constexpr Flag kFlags[] = {
     {"node_rank", 0, Takes::value, Group::size, torch, used, true, "K", "0", "this node's number, from 0"},
     {"nproc_per_node", 0, Takes::value, Group::size, torch, used, true, "N", "1",
      "workers on this node; or gpu, cpu, auto"},
-    {"role", 0, Takes::value, Group::size, torch, used, true, "NAME", "default", "role of this node's workers"},
+    {"role", 0, Takes::value, Group::size, torch, used, true, "NAME", "default",
+     "role of this node's workers"},
     {"standalone", 0, Takes::nothing, Group::size, torch, used, true, "", "off",
      "one node, loopback, a free port"},
 
-    {"master_addr", 0, Takes::value, Group::meeting, torch, used, true, "HOST", "127.0.0.1", "address of node 0"},
-    {"master_port", 0, Takes::value, Group::meeting, torch, used, true, "PORT", "free; 29500 for several nodes",
-     "the job's one port"},
+    {"master_addr", 0, Takes::value, Group::meeting, torch, used, true, "HOST", "127.0.0.1",
+     "address of node 0"},
+    {"master_port", 0, Takes::value, Group::meeting, torch, used, true, "PORT",
+     "free; 29500 for several nodes", "the job's one port"},
     {"rdzv_backend", 0, Takes::value, Group::meeting, torch, used, true, "NAME", "static",
      "static; c10d: node ranks by arrival"},
     {"rdzv_endpoint", 0, Takes::value, Group::meeting, torch, used, true, "HOST:PORT", "none",
@@ -40,12 +42,13 @@ constexpr Flag kFlags[] = {
      "after so long a silent node is lost"},
     {"store", 0, Takes::value, Group::meeting, ours, used, false, "WHO", "auto",
      "workers' store: auto, agent, worker"},
-    {"store_port", 0, Takes::value, Group::meeting, ours, used, false, "PORT", "free", "port of --store worker"},
+    {"store_port", 0, Takes::value, Group::meeting, ours, used, false, "PORT", "free",
+     "port of --store worker"},
     {"store_access", 0, Takes::value, Group::meeting, ours, used, false, "WHO", "any", ""},
     {"local_addr", 0, Takes::value, Group::meeting, torch, ignored, true, "HOST", "none", ""},
 
-    {"module", 'm', Takes::nothing, Group::program, torch, used, true, "", "off", "the program is a Python module",
-     "no_python"},
+    {"module", 'm', Takes::nothing, Group::program, torch, used, true, "", "off",
+     "the program is a Python module", "no_python"},
     {"no_python", 0, Takes::nothing, Group::program, torch, used, true, "", "off", "run the program itself"},
     {"run_path", 0, Takes::nothing, Group::program, torch, used, true, "", "off",
      "run it as a Python script in any case"},
@@ -54,12 +57,12 @@ constexpr Flag kFlags[] = {
      "underscore, dash, none"},
 
     {"process_num", 0, Takes::value, Group::copies, ours, used, false, "N", "none",
-     "run N independent copies that share GPUs", "nproc_per_node"},
+     "run N independent copies that share GPUs"},
     {"process_index", 0, Takes::value, Group::copies, ours, used, false, "I", "all", "run copy I of N alone"},
     {"process_group", 0, Takes::nothing, Group::copies, ours, used, false, "", "off",
-     "the copies are ranks of one group", "process_index"},
+     "the copies are ranks of one group"},
     {"keep_going", 0, Takes::nothing, Group::copies, ours, used, false, "", "on",
-     "others finish when a copy fails", "process_group"},
+     "others finish when a copy fails"},
     {"stop_all", 0, Takes::nothing, Group::copies, ours, used, false, "", "off", "others are stopped then",
      "keep_going"},
 
@@ -67,7 +70,8 @@ constexpr Flag kFlags[] = {
      "node, single, virtual, none"},
     {"virtual_local_rank", 0, Takes::nothing, Group::devices, torch, used, true, "", "off",
      "the same as --gpu_bind virtual"},
-    {"omp_threads", 0, Takes::value, Group::devices, ours, used, false, "N", "cores/workers", "OMP_NUM_THREADS"},
+    {"omp_threads", 0, Takes::value, Group::devices, ours, used, false, "N", "cores/workers",
+     "OMP_NUM_THREADS"},
     {"numa_binding", 0, Takes::value, Group::devices, torch, unbuilt, false, "HOW", "none", ""},
 
     {"max_restarts", 0, Takes::value, Group::life, torch, used, true, "N", "0", "restarts of the whole job"},
@@ -82,7 +86,8 @@ constexpr Flag kFlags[] = {
     {"log_dir", 0, Takes::value, Group::output, torch, used, true, "FOLDER", "none", "where log files go"},
     {"redirects", 'r', Takes::value, Group::output, torch, used, true, "SPEC", "0",
      "to files: 1 out, 2 err, 3 both; or 0:3,1:2"},
-    {"tee", 't', Takes::value, Group::output, torch, used, true, "SPEC", "0", "to files and the console", "log_file"},
+    {"tee", 't', Takes::value, Group::output, torch, used, true, "SPEC", "0", "to files and the console",
+     "log_file"},
     {"local_ranks_filter", 0, Takes::value, Group::output, torch, used, true, "0,1,...", "all",
      "the console shows these only"},
     {"log_file", 0, Takes::value, Group::output, ours, used, false, "FILE", "none",
@@ -114,7 +119,8 @@ std::string upper(std::string_view name) {
 std::span<const Flag> all_flags() { return kFlags; }
 
 const Flag* find_flag(std::string_view name) {
-  auto found = std::find_if(std::begin(kFlags), std::end(kFlags), [&](const Flag& f) { return f.name == name; });
+  auto found =
+      std::find_if(std::begin(kFlags), std::end(kFlags), [&](const Flag& f) { return f.name == name; });
   return found == std::end(kFlags) ? nullptr : found;
 }
 
@@ -127,14 +133,22 @@ std::string pet_variable(const Flag& flag) { return flag.pet ? "PET_" + upper(fl
 
 std::string_view title(Flag::Group group) {
   switch (group) {
-    case Group::size: return "Size and place";
-    case Group::meeting: return "Where the nodes meet";
-    case Group::program: return "The program";
-    case Group::copies: return "Copies that share GPUs";
-    case Group::devices: return "GPUs and cores";
-    case Group::life: return "Failure and end";
-    case Group::output: return "Output";
-    case Group::asking: return "Questions";
+    case Group::size:
+      return "Size and place";
+    case Group::meeting:
+      return "Where the nodes meet";
+    case Group::program:
+      return "The program";
+    case Group::copies:
+      return "Copies that share GPUs";
+    case Group::devices:
+      return "GPUs and cores";
+    case Group::life:
+      return "Failure and end";
+    case Group::output:
+      return "Output";
+    case Group::asking:
+      return "Questions";
   }
   return "";
 }

@@ -32,7 +32,11 @@ WorkerLogs plan_logs(const Job& job, const Round& round, int local_rank, const s
   WorkerLogs logs;
   std::string folder =
       base.empty() ? "" : base + "/attempt_" + std::to_string(round.number) + "/" + std::to_string(local_rank) + "/";
-  if (!folder.empty() && !independent_copies(job)) logs.error_file = folder + "error.json";
+  if (!base.empty() && !independent_copies(job)) {
+    // Nobody is shown a temporary folder, so it needs no folders inside, which cost as much as a worker.
+    std::string flat = base + "/error_" + std::to_string(round.number) + "_" + std::to_string(local_rank) + ".json";
+    logs.error_file = wants_log_folder(job) ? folder + "error.json" : flat;
+  }
 
   if (!job.log_file.empty()) {
     bool one_of_many = job.copies && job.copies->only;

@@ -75,7 +75,8 @@ bool assigns_in_python(std::string_view text, std::string_view name) {
     for (std::string_view call : {"setdefault(", "putenv(", "setenv("}) {
       if (before.ends_with(call)) return true;
     }
-    bool in_dictionary = skip_blanks(after).starts_with(":") && before.rfind("environ.update(") != before.npos &&
+    bool in_dictionary = skip_blanks(after).starts_with(":") &&
+                         before.rfind("environ.update(") != before.npos &&
                          before.size() - before.rfind("environ.update(") < 400;
     if (in_dictionary) return true;
   }
@@ -109,8 +110,8 @@ bool names_own_port(const std::string& address, std::uint16_t master_port) {
 }
 
 // The files of a module below `root`, as Python would find it.
-std::vector<std::string> files_of(const std::string& module, const std::string& root, const std::string& own_folder,
-                                  const Machine& machine) {
+std::vector<std::string> files_of(const std::string& module, const std::string& root,
+                                  const std::string& own_folder, const Machine& machine) {
   std::size_t dots = std::min(module.find_first_not_of('.'), module.size());
   std::string base = dots ? own_folder : root;
   for (std::size_t i = 1; i < dots; ++i) base += "/..";
@@ -134,7 +135,8 @@ struct Start {
 
 Start start_of(const Command& command, const Environment& environment, const Machine& machine) {
   if (command.text == Command::Text::python_file) {
-    if (machine.is_folder(command.text_name)) return {{command.text_name + "/__main__.py"}, command.text_name};
+    if (machine.is_folder(command.text_name))
+      return {{command.text_name + "/__main__.py"}, command.text_name};
     return {{command.text_name}, folder_of(command.text_name)};
   }
   // A module: the working directory, then PYTHONPATH. What is installed is out of sight without Python.
@@ -260,7 +262,8 @@ Reading read_texts(const Command& command, const Environment& environment, const
   return reading;
 }
 
-bool opens_own_group(const Reading& reading, const std::vector<std::string>& arguments, std::uint16_t master_port) {
+bool opens_own_group(const Reading& reading, const std::vector<std::string>& arguments,
+                     std::uint16_t master_port) {
   if (reading.assigns_master) return true;
   auto elsewhere = [&](const std::string& address) { return !names_own_port(address, master_port); };
   if (std::any_of(reading.addresses.begin(), reading.addresses.end(), elsewhere)) return true;

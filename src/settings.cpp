@@ -16,7 +16,8 @@ bool asked(const Sources& sources, std::string_view flag) {
 
 Result<void> settle_questions(Draft& draft) {
   Settings& settings = draft.settings;
-  if (asked(draft.sources, "explain") || asked(draft.sources, "dry_run")) settings.ask = Settings::Ask::explain;
+  if (asked(draft.sources, "explain") || asked(draft.sources, "dry_run"))
+    settings.ask = Settings::Ask::explain;
   auto format = draft.sources.find("explain");
   if (!format) return {};
   settings.explain_json = format->text == "json";
@@ -41,7 +42,8 @@ void note_flags_without_effect(Draft& draft) {
 
 Result<Settings> settle(const Typed& typed, const Environment& environment, const Machine& machine) {
   Draft draft{typed, environment, machine, Sources(typed, environment)};
-  for (auto [flag, ask] : {std::pair("help", Settings::Ask::help), std::pair("version", Settings::Ask::version)}) {
+  for (auto [flag, ask] :
+       {std::pair("help", Settings::Ask::help), std::pair("version", Settings::Ask::version)}) {
     if (!draft.sources.typed(flag)) continue;
     draft.settings.ask = ask;
     return draft.settings;

@@ -72,6 +72,17 @@ bool names_an_exception(string_view line) {
   return end == line.end() || *end == ':';
 }
 
+// Where the last kMaxLines lines of `bytes` begin.
+std::size_t start_of_newest(string_view bytes) {
+  std::size_t at = bytes.size();
+  for (std::size_t lines = 0; lines <= Tail::kMaxLines; ++lines) {
+    if (at == 0) return 0;
+    at = bytes.rfind('\n', at - 1);
+    if (at == string_view::npos) return 0;
+  }
+  return at + 1;
+}
+
 }  // namespace
 
 Tail::State Tail::after(State state, string_view line, Clock::time_point now) {
@@ -96,13 +107,27 @@ Tail::State Tail::after(State state, string_view line, Clock::time_point now) {
 }
 
 void Tail::feed(string_view bytes, Clock::time_point now) {
-  while (!bytes.empty()) {
-    auto end = bytes.find('\n');
-    add_to_partial(bytes.substr(0, end));
-    partial_at_ = now;
-    if (end == string_view::npos) return;
-    end_line(now);
-    bytes.remove_prefix(end + 1);
+  // A worker may say much more than is remembered: lines that others of the same bytes push out are
+  // looked at, and not copied.
+  std::size_t kept_from = start_of_newest(bytes);
+  bool plain = bytes.find('\r') == string_view::npos;
+  for (std::size_t at = 0; at < bytes.size();) {
+    auto end = bytes.find('\n', at);
+    string_view line = bytes.substr(at, end - at);
+    bool whole = end != string_view::npos;
+    if (plain && whole && partial_.empty()) {
+      line = line.substr(0, kMaxLineBytes);
+      redrawn_ = false;
+      state_ = after(state_, line, now);
+      if (at >= kept_from) ring_[count_ % kMaxLines] = line;
+      ++count_;
+    } else {
+      add_to_partial(line);
+      partial_at_ = now;
+      if (whole) end_line(now);
+    }
+    if (!whole) return;
+    at = end + 1;
   }
 }
 

@@ -48,8 +48,8 @@ void erase_all(Environment& environment, std::string_view beginning) {
 
 void set_alone(Environment& environment) {
   erase_all(environment, "TORCHELASTIC_");
-  for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK",
-                           "ROLE_WORLD_SIZE"}) {
+  for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME",
+                           "ROLE_RANK", "ROLE_WORLD_SIZE"}) {
     environment.erase(name);
   }
   for (const char* name : {"RANK", "LOCAL_RANK", "NODE_RANK"}) environment.set(name, "0");
@@ -93,8 +93,8 @@ std::string with_local_rank(std::string text, int index) {
 
 }  // namespace
 
-Environment worker_environment(const Job& job, const Round& round, int local_rank, const Environment& inherited,
-                               const std::string& error_file) {
+Environment worker_environment(const Job& job, const Round& round, int local_rank,
+                               const Environment& inherited, const std::string& error_file) {
   Environment environment = inherited;
   environment.erase("DLAUNCH_TOKEN");
   // A worker of an outer job has a LOCAL_RANK; without one, PROCESS_NUM is the user's own variable.
@@ -123,8 +123,8 @@ std::vector<std::string> worker_arguments(const Job& job, const Round&, int loca
   std::vector<std::string> arguments;
   for (const auto& word : program.prefix) arguments.push_back(with_local_rank(word, index));
   if (job.copies && program.takes_injected) {
-    for (const std::string& word : {std::string("--process_index"), std::to_string(index), std::string("--process_num"),
-                                    std::to_string(job.copies->count)}) {
+    for (const std::string& word : {std::string("--process_index"), std::to_string(index),
+                                    std::string("--process_num"), std::to_string(job.copies->count)}) {
       arguments.push_back(word);
     }
   }

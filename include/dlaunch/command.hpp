@@ -24,10 +24,10 @@ struct RunAs {
 struct Command {
   Program program;  // its local_rank_flag is set by the settings
   enum class Text { none, python_file, python_module, shell_file };
-  Text text = Text::none;      // of what kind the text is that can be scanned
-  std::string text_name;       // the file or module; for wrappers what they seem to run
-  bool is_python = false;      // the program, or what an interpreter named as the program runs
-  bool is_binary = false;      // an ELF program that is no interpreter and no wrapper
+  Text text = Text::none;  // of what kind the text is that can be scanned
+  std::string text_name;   // the file or module; for wrappers what they seem to run
+  bool is_python = false;  // the program, or what an interpreter named as the program runs
+  bool is_binary = false;  // an ELF program that is no interpreter and no wrapper
 };
 
 // `words` is not empty.
@@ -45,7 +45,8 @@ Reading read_texts(const Command& command, const Environment& environment, const
 
 // Does the program open its group elsewhere than at MASTER_ADDR:MASTER_PORT? True if a text or an
 // argument holds a tcp:// that does not name the job's own port, or a text assigns the master.
-bool opens_own_group(const Reading& reading, const std::vector<std::string>& arguments, std::uint16_t master_port);
+bool opens_own_group(const Reading& reading, const std::vector<std::string>& arguments,
+                     std::uint16_t master_port);
 
 // Pieces, for tests. `reading` gets what one text says.
 void read_python(std::string_view text, Reading& reading);

@@ -25,8 +25,8 @@ struct Flag {
     unbuilt,  // will mean something: accepted, one warning
   };
 
-  std::string_view name;           // "nproc_per_node"
-  char letter;                     // 'r' for -r; 0: none
+  std::string_view name;  // "nproc_per_node"
+  char letter;            // 'r' for -r; 0: none
   Takes takes;
   Group group;
   Owner owner;

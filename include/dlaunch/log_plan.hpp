@@ -22,8 +22,8 @@ struct WorkerLogs {
 };
 
 // `base` is <log_dir or private temporary folder>/<run id>_<random>, made once per agent by the
-// caller; files are <base>/attempt_<round>/<local rank>/{stdout.log,stderr.log,error.json}. Without a
-// base there are no such files.
+// caller; files are <base>/attempt_<round>/<local rank>/{stdout.log,stderr.log,error.json}; if nobody
+// asked for files, <base>/error_<round>_<local rank>.json alone. Without a base there are no such files.
 WorkerLogs plan_logs(const Job& job, const Round& round, int local_rank, const std::string& base);
 
 // True if the user asked for files of torchrun's layout, so that --log_dir's folder must exist (a

@@ -20,6 +20,7 @@ struct Draft {
   Settings settings = {};
   std::map<std::string, Origin> origins = {};
   Command command = {};
+  bool standalone = false;  // and it decides
 
   Job& job() { return settings.job; }
   void record(std::string_view flag, std::string value, std::string source) {

@@ -62,7 +62,8 @@ Result<void> settle_waiting(Draft& draft, Backend backend) {
   std::vector<Claim> claims;
   if (auto own = draft.sources.find("join_timeout")) claims.push_back(*own);
   if (auto conf = read_conf(draft, backend, claims); !conf) return conf.error();
-  auto join = decide(claims, "how long to wait for all nodes", [](const Claim& c) { return read_seconds(c, 1); });
+  auto join =
+      decide(claims, "how long to wait for all nodes", [](const Claim& c) { return read_seconds(c, 1); });
   if (!join) return join.error();
   if (*join) {
     draft.job().join_timeout = (*join)->first;
@@ -87,13 +88,12 @@ bool is_endpoint(const Claim& claim) {
   return claim.source.ends_with("rdzv_endpoint") || claim.source.ends_with("RDZV_ENDPOINT");
 }
 
-Result<Place> find_place(const Draft& draft, bool several_nodes) {
+Place find_place(const Draft& draft, bool several_nodes) {
   Place place;
   if (auto endpoint = draft.sources.find("rdzv_endpoint"); endpoint && !endpoint->text.empty()) {
-    auto read = read_endpoint(*endpoint);
-    if (!read) return read.error();
     place.addresses.push_back(*endpoint);
-    if (read->port) place.ports.push_back(*endpoint);
+    auto read = read_endpoint(*endpoint);  // one that cannot be read matters only if it decides
+    if (!read || read->port) place.ports.push_back(*endpoint);
     place.by_endpoint = true;
   }
   if (auto address = draft.sources.find("master_addr")) place.addresses.push_back(*address);
@@ -105,14 +105,16 @@ Result<Place> find_place(const Draft& draft, bool several_nodes) {
   return place;
 }
 
-Result<void> settle_address(Draft& draft, const Place& place) {
+// An endpoint that does not decide the address says nothing about the port either.
+Result<void> settle_address(Draft& draft, Place& place) {
   Job& job = draft.job();
-  auto address = decide(place.addresses, "the address of node 0", [](const Claim& claim) -> Result<std::string> {
-    if (!is_endpoint(claim)) return read_host(claim);
-    auto endpoint = read_endpoint(claim);
-    if (!endpoint) return endpoint.error();
-    return endpoint->host;
-  });
+  auto address =
+      decide(place.addresses, "the address of node 0", [](const Claim& claim) -> Result<std::string> {
+        if (!is_endpoint(claim)) return read_host(claim);
+        auto endpoint = read_endpoint(claim);
+        if (!endpoint) return endpoint.error();
+        return endpoint->host;
+      });
   if (!address) return address.error();
   if (!*address) {
     draft.record_default("master_addr");
@@ -122,6 +124,11 @@ Result<void> settle_address(Draft& draft, const Place& place) {
   job.master_addr_given = true;
   const Claim& claim = (*address)->second;
   draft.record("master_addr", job.master_addr, (is_endpoint(claim) ? "derived from " : "") + claim.source);
+  auto loses = [&](const Claim& other) { return is_endpoint(other) && other.tier > claim.tier; };
+  if (std::erase_if(place.addresses, loses) > 0) {
+    std::erase_if(place.ports, loses);
+    place.by_endpoint = false;
+  }
   return {};
 }
 
@@ -152,14 +159,14 @@ Result<void> settle_port(Draft& draft, const Place& place) {
   return {};
 }
 
-Result<void> settle_node_rank(Draft& draft, Backend backend, bool standalone) {
+Result<void> settle_node_rank(Draft& draft, Backend backend) {
   Job& job = draft.job();
   auto claim = draft.sources.find("node_rank");
   // torchrun reads no node rank with c10d, so there a variable that an operator exports says nothing;
   // what somebody typed or exported for dlaunch does.
   bool by_arrival = backend == Backend::by_arrival && job.nnodes > 1;
-  bool stale = (job.copies || standalone || by_arrival) && claim && claim->tier > Tier::own_variable;
-  if (stale) {
+  bool exported = claim && claim->tier > Tier::own_variable;
+  if (claim && (draft.standalone || (exported && (job.copies || by_arrival)))) {
     draft.settings.debug.push_back("ignored=" + claim->source + " value=" + claim->text);
     claim.reset();
   }
@@ -188,46 +195,36 @@ Result<void> settle_node_rank(Draft& draft, Backend backend, bool standalone) {
 
 Result<void> settle_meeting(Draft& draft) {
   Job& job = draft.job();
-  auto standalone_on = draft.take_switch("standalone");
-  if (!standalone_on) return standalone_on.error();
-  bool standalone = *standalone_on && job.nnodes == 1;
-
-  if (auto id = draft.take<std::string>("rdzv_id", "none", [](const Claim& c) -> Result<std::string> {
-        if (c.text.empty()) return bad(c, "is empty", "is a variable in the command unset?");
-        return c.text;
-      })) {
-    job.run_id = *id;
-  } else {
-    return id.error();
-  }
+  auto id = draft.take<std::string>("rdzv_id", "none", read_text);
+  if (!id) return id.error();
+  job.run_id = *id;
 
   // What --standalone overrides is not even looked at.
-  auto backend = draft.take<Backend>("rdzv_backend", Backend::by_rank, [&](const Claim& claim) -> Result<Backend> {
-    return standalone ? Result<Backend>(Backend::by_rank) : read_backend(claim);
-  });
+  auto backend =
+      draft.take<Backend>("rdzv_backend", Backend::by_rank, [&](const Claim& claim) -> Result<Backend> {
+        return draft.standalone ? Result<Backend>(Backend::by_rank) : read_backend(claim);
+      });
   if (!backend) return backend.error();
   if (auto waiting = settle_waiting(draft, *backend); !waiting) return waiting.error();
 
   Place place;
-  if (!standalone) {
-    auto found = find_place(draft, job.nnodes > 1);
-    if (!found) return found.error();
-    place = *found;
-  }
+  if (!draft.standalone) place = find_place(draft, job.nnodes > 1);
   auto endpoint = draft.sources.find("rdzv_endpoint");
-  endpoint ? draft.record("rdzv_endpoint", endpoint->text, endpoint->source) : draft.record_default("rdzv_endpoint");
+  endpoint ? draft.record("rdzv_endpoint", endpoint->text, endpoint->source)
+           : draft.record_default("rdzv_endpoint");
   if (auto address = settle_address(draft, place); !address) return address.error();
   if (auto port = settle_port(draft, place); !port) return port.error();
-  if (standalone) {
+  if (draft.standalone) {
     for (std::string_view flag : {"master_addr", "master_port"}) {
       draft.record(flag, draft.origins[std::string(flag)].value, "derived from --standalone");
     }
   }
-  if (auto rank = settle_node_rank(draft, *backend, standalone); !rank) {
+  if (auto rank = settle_node_rank(draft, *backend); !rank) {
     return rank.error();
   }
   if (!job.node_rank && !job.master_addr_given) {
-    return Error{Errc::usage, "--rdzv_backend c10d with " + std::to_string(job.nnodes) + " nodes needs --rdzv_endpoint",
+    return Error{Errc::usage,
+                 "--rdzv_backend c10d with " + std::to_string(job.nnodes) + " nodes needs --rdzv_endpoint",
                  "give host:port of one of the nodes, the same on every node"};
   }
   return {};

@@ -8,11 +8,6 @@ namespace dlaunch {
 
 namespace {
 
-Result<std::string> read_text(const Claim& claim) {
-  if (claim.text.empty()) return bad(claim, "is empty", "is a variable in the command unset?");
-  return claim.text;
-}
-
 // A level as dlaunch calls it; empty for a word that is none. Python's names and numbers will do.
 std::string level_of(const std::string& text) {
   std::string word = trimmed(text);
@@ -20,7 +15,8 @@ std::string level_of(const std::string& text) {
   if (word == "debug" || word == "10" || word == "notset") return "debug";
   if (word == "info" || word == "20") return "info";
   if (word == "warning" || word == "warn" || word == "30") return "warning";
-  if (word == "error" || word == "critical" || word == "fatal" || word == "40" || word == "50") return "error";
+  if (word == "error" || word == "critical" || word == "fatal" || word == "40" || word == "50")
+    return "error";
   return "";
 }
 
@@ -63,7 +59,8 @@ Result<void> settle_log_file(Draft& draft) {
   if (!file) return file.error();
   job.log_file = *file;
   if (job.log_file.empty()) return {};
-  bool tells_apart = job.log_file.find("%i") != std::string::npos || job.log_file.find("%r") != std::string::npos;
+  bool tells_apart =
+      job.log_file.find("%i") != std::string::npos || job.log_file.find("%r") != std::string::npos;
   if (job.nproc > 1 && !tells_apart) {
     return bad(*draft.sources.find("log_file"), "is one file for " + std::to_string(job.nproc) + " workers",
                "put %i (local index) or %r (rank) into its name");
@@ -81,10 +78,11 @@ Result<void> settle_output(Draft& draft) {
   auto tee = draft.take<StreamSpec>("tee", {}, read_streams);
   if (!tee) return tee.error();
   job.tee = *tee;
-  auto filter = draft.take<std::set<int>>("local_ranks_filter", {}, [](const Claim& claim) -> Result<std::set<int>> {
-    if (claim.text.empty()) return std::set<int>{};
-    return read_local_ranks(claim);
-  });
+  auto filter =
+      draft.take<std::set<int>>("local_ranks_filter", {}, [](const Claim& claim) -> Result<std::set<int>> {
+        if (claim.text.empty()) return std::set<int>{};
+        return read_local_ranks(claim);
+      });
   if (!filter) return filter.error();
   job.local_ranks_filter = *filter;
   if (auto folder = settle_log_folder(draft); !folder) return folder.error();

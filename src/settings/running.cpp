@@ -25,7 +25,8 @@ constexpr const char* kUnderscore = "--local_rank";
 constexpr const char* kDash = "--local-rank";
 
 // The flag and the origin of this choice.
-std::pair<std::string, std::string> by_text(const Draft& draft, const Reading& reading, bool no_python, bool use_env) {
+std::pair<std::string, std::string> by_text(const Draft& draft, const Reading& reading, bool no_python,
+                                            bool use_env) {
   if (draft.typed.invoked_as == "torchrun") return {"", "started as torchrun"};
   if (use_env) return {"", "derived from --use_env"};
   if (no_python || !draft.command.is_python) return {"", "default: not a Python script"};
@@ -51,7 +52,9 @@ Result<void> settle_local_rank(Draft& draft, const Reading& reading, bool no_pyt
     }
     return {};
   }
-  program.local_rank_flag = *spelling == Spelling::underscore ? kUnderscore : *spelling == Spelling::dash ? kDash : "";
+  program.local_rank_flag = *spelling == Spelling::underscore ? kUnderscore
+                            : *spelling == Spelling::dash     ? kDash
+                                                              : "";
   return {};
 }
 
@@ -87,10 +90,14 @@ std::pair<GpuBind, std::string> automatic_bind(const Draft& draft) {
 
 const char* name_of(GpuBind bind) {
   switch (bind) {
-    case GpuBind::node: return "node";
-    case GpuBind::single: return "single";
-    case GpuBind::virtual_rank: return "virtual";
-    case GpuBind::none: return "none";
+    case GpuBind::node:
+      return "node";
+    case GpuBind::single:
+      return "single";
+    case GpuBind::virtual_rank:
+      return "virtual";
+    case GpuBind::none:
+      return "none";
   }
   return "";
 }
@@ -107,11 +114,21 @@ Result<void> settle_gpus(Draft& draft) {
   Bind bind = *decided ? (*decided)->first : Bind::automatic;
   std::string source = *decided ? (*decided)->second.source : "";
   switch (bind) {
-    case Bind::automatic: std::tie(job.gpu_bind, source) = automatic_bind(draft); break;
-    case Bind::node: job.gpu_bind = GpuBind::node; break;
-    case Bind::single: job.gpu_bind = GpuBind::single; break;
-    case Bind::virtual_rank: job.gpu_bind = GpuBind::virtual_rank; break;
-    case Bind::none: job.gpu_bind = GpuBind::none; break;
+    case Bind::automatic:
+      std::tie(job.gpu_bind, source) = automatic_bind(draft);
+      break;
+    case Bind::node:
+      job.gpu_bind = GpuBind::node;
+      break;
+    case Bind::single:
+      job.gpu_bind = GpuBind::single;
+      break;
+    case Bind::virtual_rank:
+      job.gpu_bind = GpuBind::virtual_rank;
+      break;
+    case Bind::none:
+      job.gpu_bind = GpuBind::none;
+      break;
   }
   draft.record("gpu_bind", name_of(job.gpu_bind), source);
 
@@ -124,9 +141,9 @@ Result<void> settle_gpus(Draft& draft) {
   }
   bool counted_on = job.gpu_bind == GpuBind::node || job.gpu_bind == GpuBind::virtual_rank;
   if (known > 0 && known < workers && counted_on && !job.copies) {
-    draft.settings.warnings.push_back(std::to_string(workers) + " workers, but " + std::to_string(known) +
-                                      (known == 1 ? " GPU" : " GPUs") +
-                                      (inherited ? " in CUDA_VISIBLE_DEVICES='" + *inherited + "'" : " found"));
+    draft.settings.warnings.push_back(
+        std::to_string(workers) + " workers, but " + std::to_string(known) + (known == 1 ? " GPU" : " GPUs") +
+        (inherited ? " in CUDA_VISIBLE_DEVICES='" + *inherited + "'" : " found"));
   }
   return {};
 }
@@ -171,7 +188,8 @@ Result<void> settle_program(Draft& draft) {
     return Error{Errc::usage, "--module and --no_python cannot be used together", "leave out one of the two"};
   }
   if (draft.typed.program.empty() || draft.typed.program[0].empty()) {
-    return Error{Errc::usage, draft.typed.program.empty() ? "no program to run" : "the program '' has no name",
+    return Error{Errc::usage,
+                 draft.typed.program.empty() ? "no program to run" : "the program '' has no name",
                  "usage: dlaunch [flags] program [its arguments]; --help lists the flags"};
   }
   draft.command = make_command(draft.typed.program, as, draft.environment, draft.machine);
@@ -201,7 +219,8 @@ Result<void> settle_program(Draft& draft) {
   job.store_port = *port;
   auto access = draft.take<bool>("store_access", true, [](const Claim& claim) -> Result<bool> {
     if (claim.text == "any") return true;
-    if (claim.text == "joined") return bad(claim, "is not built yet", "leave the flag out: everybody may connect");
+    if (claim.text == "joined")
+      return bad(claim, "is not built yet", "leave the flag out: everybody may connect");
     return bad(claim, "is not an access rule", "give any or joined");
   });
   if (!access) return access.error();
@@ -215,8 +234,8 @@ Result<void> settle_devices(Draft& draft) {
 
 Result<void> settle_life(Draft& draft) {
   Job& job = draft.job();
-  auto restarts =
-      draft.take<int>("max_restarts", 0, [](const Claim& c) { return read_int(c, 0, 1'000'000, "number of restarts"); });
+  auto restarts = draft.take<int>(
+      "max_restarts", 0, [](const Claim& c) { return read_int(c, 0, 1'000'000, "number of restarts"); });
   if (!restarts) return restarts.error();
   job.max_restarts = *restarts;
   if (independent_copies(job) && job.max_restarts > 0) {
@@ -224,7 +243,8 @@ Result<void> settle_life(Draft& draft) {
     draft.record("max_restarts", "0", "derived from --process_num");
   }
 
-  auto signals = draft.take<std::set<int>>("signals_to_handle", {SIGTERM, SIGINT, SIGHUP, SIGQUIT}, read_signals);
+  auto signals =
+      draft.take<std::set<int>>("signals_to_handle", {SIGTERM, SIGINT, SIGHUP, SIGQUIT}, read_signals);
   if (!signals) return signals.error();
   job.stop_signals = *signals;
 

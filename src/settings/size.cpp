@@ -19,7 +19,8 @@ Result<int> read_nnodes(const Claim& claim) {
   auto least = whole_number(claim.text.substr(0, colon));
   auto most = whole_number(claim.text.substr(colon + 1));
   if (!least || !most) {
-    return bad(claim, "is not a number of nodes", "give a whole number from 1 to " + std::to_string(kMostNodes));
+    return bad(claim, "is not a number of nodes",
+               "give a whole number from 1 to " + std::to_string(kMostNodes));
   }
   if (*least != *most) {
     return bad(claim, "asks for a job that grows and shrinks, which is not built yet",
@@ -75,6 +76,45 @@ Result<void> check_copies_alone(Draft& draft, const Claim& count, bool group) {
   return {};
 }
 
+// --standalone overrides the number of nodes too, unless that is of a better tier.
+Result<void> settle_nnodes(Draft& draft) {
+  Job& job = draft.job();
+  draft.record_default("nnodes");
+  auto nnodes = draft.sources.find("nnodes");
+  auto standalone = draft.standalone ? draft.sources.find("standalone") : std::nullopt;
+  if (standalone && nnodes && nnodes->tier < standalone->tier) draft.standalone = false;
+  if (draft.standalone) {
+    draft.record("nnodes", "1", "derived from " + standalone->source);
+    auto typed = nnodes ? read_nnodes(*nnodes) : Result<int>(1);
+    bool differs = !typed || *typed != 1;
+    std::string line = standalone->source + " overrides " + (nnodes ? shown(*nnodes) : "") + ": one node";
+    if (differs)
+      (nnodes->tier == Tier::flag ? draft.settings.warnings : draft.settings.debug).push_back(line);
+    return {};
+  }
+  if (!nnodes) return {};
+  auto number = read_nnodes(*nnodes);
+  if (!number) return number.error();
+  job.nnodes = *number;
+  draft.record("nnodes", std::to_string(job.nnodes), nnodes->source);
+  return {};
+}
+
+Result<void> settle_nproc(Draft& draft) {
+  Job& job = draft.job();
+  draft.record_default("nproc_per_node");
+  auto nproc = draft.sources.find("nproc_per_node");
+  if (!nproc) return {};
+  auto count = read_nproc(draft, *nproc);
+  if (!count) return count.error();
+  job.nproc = *count;
+  bool word = !whole_number(nproc->text);
+  if (word)
+    draft.settings.debug.push_back("nproc_per_node=" + std::to_string(job.nproc) + " from=" + nproc->text);
+  draft.record("nproc_per_node", std::to_string(job.nproc), nproc->source + (word ? " " + nproc->text : ""));
+  return {};
+}
+
 }  // namespace
 
 Result<bool> Draft::take_switch(std::string_view flag) {
@@ -95,7 +135,8 @@ Result<void> settle_copies(Draft& draft) {
   auto index = draft.sources.find("process_index");
   if (!count) {
     for (std::string_view flag : {"process_num", "process_index"}) draft.record_default(flag);
-    if (index) return Error{Errc::usage, shown(*index) + " needs --process_num", "give the number of copies too"};
+    if (index)
+      return Error{Errc::usage, shown(*index) + " needs --process_num", "give the number of copies too"};
     for (std::string_view flag : {"process_group", "keep_going"}) {
       auto claim = draft.sources.find(flag);
       bool on = flag == "keep_going" ? *keep_going : *group;
@@ -128,12 +169,14 @@ Result<void> settle_copies(Draft& draft) {
                  "a group cannot go on without one of its ranks"};
   }
   if (*keep_going && *stop_all) {
-    return Error{Errc::usage, "--keep_going and --stop_all cannot be used together", "leave out one of the two"};
+    return Error{Errc::usage, "--keep_going and --stop_all cannot be used together",
+                 "leave out one of the two"};
   }
   copies.keep_going = !copies.group && !*stop_all;
   if (auto alone = check_copies_alone(draft, *count, copies.group); !alone) return alone.error();
   if (!copies.group && !*keep_going) {
-    draft.record("keep_going", copies.keep_going ? "on" : "off", *stop_all ? "derived from --stop_all" : "default");
+    draft.record("keep_going", copies.keep_going ? "on" : "off",
+                 *stop_all ? "derived from --stop_all" : "default");
   }
   draft.record("process_num", std::to_string(copies.count), count->source);
   draft.record("process_index", copies.only ? std::to_string(*copies.only) : "all",
@@ -144,17 +187,13 @@ Result<void> settle_copies(Draft& draft) {
 
 Result<void> settle_size(Draft& draft) {
   Job& job = draft.job();
-  if (auto role = draft.take<std::string>("role", "default", [](const Claim& c) -> Result<std::string> {
-        if (c.text.empty()) return bad(c, "is empty", "leave the flag out for the role 'default'");
-        return c.text;
-      })) {
-    job.role = *role;
-  } else {
-    return role.error();
-  }
+  auto role = draft.take<std::string>("role", "default", read_text);
+  if (!role) return role.error();
+  job.role = *role;
 
   auto standalone = draft.take_switch("standalone");
   if (!standalone) return standalone.error();
+  draft.standalone = *standalone;
   if (job.copies) {
     job.nnodes = 1;
     job.nproc = job.copies->only ? 1 : job.copies->count;
@@ -162,33 +201,8 @@ Result<void> settle_size(Draft& draft) {
     draft.record("nproc_per_node", std::to_string(job.nproc), "derived from --process_num");
     return {};
   }
-
-  std::vector<Claim> claims;
-  if (auto nnodes = draft.sources.find("nnodes")) claims.push_back(*nnodes);
-  if (*standalone) claims.push_back(*draft.sources.find("standalone"));
-  auto decided = decide(claims, "the number of nodes", [](const Claim& claim) -> Result<int> {
-    bool is_standalone = claim.source.ends_with("standalone") || claim.source.ends_with("STANDALONE");
-    return is_standalone ? Result<int>(1) : read_nnodes(claim);
-  });
-  if (!decided) return decided.error();
-  if (*decided) {
-    job.nnodes = (*decided)->first;
-    draft.record("nnodes", std::to_string(job.nnodes), (*decided)->second.source);
-  } else {
-    draft.record_default("nnodes");
-  }
-
-  auto nproc = draft.sources.find("nproc_per_node");
-  if (!nproc) {
-    draft.record_default("nproc_per_node");
-    return {};
-  }
-  auto count = read_nproc(draft, *nproc);
-  if (!count) return count.error();
-  job.nproc = *count;
-  bool word = !whole_number(nproc->text);
-  draft.record("nproc_per_node", std::to_string(job.nproc), nproc->source + (word ? " " + nproc->text : ""));
-  return {};
+  if (auto nnodes = settle_nnodes(draft); !nnodes) return nnodes.error();
+  return settle_nproc(draft);
 }
 
 }  // namespace dlaunch

@@ -33,6 +33,11 @@ std::optional<long long> whole_number(const std::string& text) {
   return number;
 }
 
+Result<std::string> read_text(const Claim& claim) {
+  if (claim.text.empty()) return bad(claim, "is empty", "is a variable in the command unset?");
+  return claim.text;
+}
+
 Result<int> read_int(const Claim& claim, long long least, long long most, std::string_view noun) {
   std::string range = "give a whole number from " + std::to_string(least) + " to " + std::to_string(most);
   if (claim.text.empty()) return bad(claim, "is empty", "is a variable in the command unset?");
@@ -161,7 +166,8 @@ Result<Endpoint> read_endpoint(const Claim& claim) {
 Result<std::string> read_host(const Claim& claim) {
   if (claim.text.empty()) return bad(claim, "is empty", "is a variable in the command unset?");
   auto endpoint = read_endpoint(claim);
-  if (!endpoint) return bad(claim, "is not the name or address of a host", "give a host name or an IP address");
+  if (!endpoint)
+    return bad(claim, "is not the name or address of a host", "give a host name or an IP address");
   if (endpoint->port) return bad(claim, "has a port", "give the port with --master_port");
   return endpoint->host;
 }

@@ -19,16 +19,17 @@ namespace dlaunch {
 std::optional<long long> whole_number(const std::string& text);
 
 // Each takes a claim, so that the error can show it.
+Result<std::string> read_text(const Claim& claim);  // anything but nothing
 Result<int> read_int(const Claim& claim, long long least, long long most, std::string_view noun);
-Result<std::uint16_t> read_port(const Claim& claim);             // 0 too
+Result<std::uint16_t> read_port(const Claim& claim);  // 0 too
 Result<std::chrono::seconds> read_seconds(const Claim& claim, long long least);
-Result<bool> read_switch(const Claim& claim);                    // "" is on, else a whole number or a word
-Result<StreamSpec> read_streams(const Claim& claim);             // "3", "0:1,12:3"
-Result<std::set<int>> read_local_ranks(const Claim& claim);      // "0,1"
-Result<std::set<int>> read_signals(const Claim& claim);          // "SIGTERM,INT"
+Result<bool> read_switch(const Claim& claim);                // "" is on, else a whole number or a word
+Result<StreamSpec> read_streams(const Claim& claim);         // "3", "0:1,12:3"
+Result<std::set<int>> read_local_ranks(const Claim& claim);  // "0,1"
+Result<std::set<int>> read_signals(const Claim& claim);      // "SIGTERM,INT"
 
 struct Endpoint {
-  std::string host;                   // without brackets
+  std::string host;  // without brackets
   std::optional<std::uint16_t> port;
 };
 // "host", "host:1", "[::1]:1", "[::1]", "::1".

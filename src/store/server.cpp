@@ -1,24 +1,28 @@
 #include "dlaunch/store/server.hpp"
 
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <boost/asio/buffer.hpp>
-#include <boost/asio/steady_timer.hpp>
+#include <array>
 #include <cerrno>
-#include <chrono>
 
 namespace dlaunch::store {
 namespace {
 
 namespace asio = boost::asio;
 
-// Most requests are shorter than this, and there may be many thousand sessions.
-constexpr std::size_t kNarrow = 512;
-constexpr std::size_t kWide = 256 << 10;
+constexpr std::size_t kReadBytes = 64 << 10;
+constexpr int kEvents = 256;
 
-// A session that sends much is read this often before the others have their turn.
+// How often the set is looked at before Asio's other work has its turn, and how often one session is read
+// before the other sessions have theirs.
+constexpr int kTurns = 16;
 constexpr int kReadsInARow = 8;
 
 // Values up to this size are copied into one buffer with their length, larger ones are shared.
@@ -31,13 +35,16 @@ constexpr std::size_t kQueued = 1 << 20;
 constexpr std::size_t kTooSlow = 64 << 20;
 
 constexpr std::size_t kPiecesInOneWrite = 64;
+constexpr std::size_t kIdleReplies = 1024;
 
 }  // namespace
 
 class StoreServer::Session {
  public:
-  Session(SessionId number, Socket connected, const ProtocolLimits& limits)
-      : id(number), socket(std::move(connected)), decoder(limits) {}
+  Session(SessionId number, int socket, const ProtocolLimits& limits) : id(number), fd(socket), decoder(limits) {}
+  ~Session() {
+    if (fd >= 0) ::close(fd);
+  }
 
   // What the socket did not take yet.
   struct Piece {
@@ -73,31 +80,36 @@ class StoreServer::Session {
   }
 
   const SessionId id;
-  Socket socket;
+  int fd;
+  bool closed = false;
+  bool asked = false;    // has sent a whole request
+  bool blocked = false;  // is not read until the socket has taken what is queued
+  bool touched = false;
   Decoder decoder;
-  std::array<char, kNarrow> narrow;
   std::vector<Piece> out;
   std::size_t first = 0;   // in `out`, of those not sent
   std::size_t sent = 0;    // bytes of that one
   std::size_t queued = 0;  // bytes not sent
-  int handlers = 0;        // that will still be called
-  bool closed = false;
-  bool asked = false;      // has sent a whole request
-  bool reading = false;
-  bool blocked = false;    // waits until the socket takes more
-  bool touched = false;
-  std::unique_ptr<asio::steady_timer> silence;  // made when needed, which is hardly ever
 };
 
 StoreServer::StoreServer(asio::io_context& io, ServerLimits limits)
-    : io_(io), limits_(limits), table_(limits.table), wide_(kWide) {}
+    : limits_(limits),
+      table_(limits.table),
+      set_(io, ::epoll_create1(EPOLL_CLOEXEC)),
+      silence_(io),
+      buffer_(kReadBytes) {
+  await_sessions();
+}
 
 StoreServer::~StoreServer() = default;
 
 void StoreServer::adopt(Socket socket, std::string first_bytes) {
-  boost::system::error_code ignored;
-  socket.set_option(asio::ip::tcp::no_delay(true), ignored);
-  socket.native_non_blocking(true, ignored);
+  boost::system::error_code error;
+  const int fd = socket.release(error);
+  if (error) return;
+  const int on = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
   SessionId id = 0;
   if (free_.empty()) {
     id = static_cast<SessionId>(slots_.size());
@@ -106,21 +118,26 @@ void StoreServer::adopt(Socket socket, std::string first_bytes) {
     id = free_.back();
     free_.pop_back();
   }
-  slots_[id] = std::make_unique<Session>(id, std::move(socket), limits_.protocol);
+  slots_[id] = std::make_unique<Session>(id, fd, limits_.protocol);
   table_.open(id);
   ++open_;
   Session& session = *slots_[id];
-  if (!first_bytes.empty()) serve(session, first_bytes);
-  read(session);
-  release_if_done(session);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u32 = id;
+  if (::epoll_ctl(set_.native_handle(), EPOLL_CTL_ADD, fd, &event)) {
+    close(session);
+  } else if (!first_bytes.empty()) {
+    take(session, first_bytes);
+  }
+  bury();
 }
 
 void StoreServer::reset() {
-  for (std::size_t id = 0; id < slots_.size(); ++id) {
-    if (!slots_[id] || slots_[id]->closed) continue;
-    close(*slots_[id]);
-    release_if_done(*slots_[id]);
+  for (const auto& session : slots_) {
+    if (session) close(*session);
   }
+  bury();
   table_.clear();
   ever_ = 0;
 }
@@ -129,54 +146,66 @@ void StoreServer::close(Session& session) {
   if (session.closed) return;
   session.closed = true;
   table_.close(session.id);
-  boost::system::error_code ignored;
-  session.socket.close(ignored);
-  if (session.silence) session.silence->cancel();
+  // A child that was forked a moment ago and has not called exec yet holds the socket too: closing it alone
+  // would leave it in the set, and the client would not hear of it.
+  ::epoll_ctl(set_.native_handle(), EPOLL_CTL_DEL, session.fd, nullptr);
+  ::shutdown(session.fd, SHUT_RDWR);
+  ::close(std::exchange(session.fd, -1));
   session.drop_queue();
   --open_;
+  dead_.push_back(session.id);
 }
 
-// Its number may be used again only when no handler can mean it any more.
-void StoreServer::release_if_done(Session& session) {
-  if (!session.closed || session.handlers > 0) return;
-  const SessionId id = session.id;
-  slots_[id].reset();
-  free_.push_back(id);
+// A number may be used again only when nobody up the stack can mean the old session by it.
+void StoreServer::bury() {
+  for (const SessionId id : dead_) {
+    slots_[id].reset();
+    free_.push_back(id);
+  }
+  dead_.clear();
 }
 
 // --- reading ---
 
-void StoreServer::read(Session& session) {
-  if (session.closed || session.blocked || session.reading) return;
-  session.reading = true;
-  ++session.handlers;
-  session.socket.async_read_some(asio::buffer(session.narrow),
-                                 [this, &session](boost::system::error_code error, std::size_t size) {
-                                   --session.handlers;
-                                   session.reading = false;
-                                   on_read(session, error || size == 0, size);
-                                   release_if_done(session);
-                                 });
+void StoreServer::await_sessions() {
+  set_.async_wait(asio::posix::descriptor_base::wait_read, [this](boost::system::error_code error) {
+    if (error) return;  // `this` may be gone
+    serve_ready();
+    await_sessions();
+  });
 }
 
-void StoreServer::on_read(Session& session, bool failed, std::size_t size) {
-  if (session.closed) return;
-  if (failed) return close(session);
-  serve(session, {session.narrow.data(), size});
-  bool full = size == session.narrow.size();
-  for (int i = 0; full && i < kReadsInARow && !session.closed && !session.blocked; ++i) {
-    const ssize_t got = ::recv(session.socket.native_handle(), wide_.data(), wide_.size(), 0);
-    if (got == 0) return close(session);
-    if (got < 0) break;  // nothing more now, or an error that the next read will meet
-    serve(session, {wide_.data(), static_cast<std::size_t>(got)});
-    full = static_cast<std::size_t>(got) == wide_.size();
+void StoreServer::serve_ready() {
+  std::array<epoll_event, kEvents> events;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const int ready = ::epoll_wait(set_.native_handle(), events.data(), kEvents, 0);
+    if (ready <= 0) return;
+    for (int i = 0; i < ready; ++i) {
+      Session& session = *slots_[events[i].data.u32];
+      if (session.closed) continue;
+      if (!session.blocked) {
+        read(session);
+      } else if (flush(session)) {
+        block(session, false);
+        take(session, {});  // what had been read before
+      }
+    }
+    bury();
   }
-  read(session);
 }
 
-void StoreServer::serve(Session& session, std::string_view bytes) {
+void StoreServer::read(Session& session) {
+  for (int i = 0; i < kReadsInARow && !session.closed && !session.blocked; ++i) {
+    const ssize_t got = ::recv(session.fd, buffer_.data(), buffer_.size(), 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got <= 0) return close(session);
+    take(session, {buffer_.data(), static_cast<std::size_t>(got)});
+    if (static_cast<std::size_t>(got) < buffer_.size()) return;
+  }
+}
+
+void StoreServer::take(Session& session, std::string_view bytes) {
   session.decoder.feed(bytes);
-  if (session.silence) session.silence->cancel();
   decode(session);
 }
 
@@ -191,40 +220,57 @@ void StoreServer::decode(Session& session) {
     }
     const std::string_view refusal = table_.apply(session.id, request, replies_);
     deliver(session);
-    replies_.clear();
-    if (!refusal.empty()) step = Decoder::Step::broken;
-    if (step == Decoder::Step::broken) break;
-    if (scratch_.size() + session.queued > kQueued && !flush(session)) {
+    if (!refusal.empty()) {
+      step = Decoder::Step::broken;
+      break;
+    }
+    if (scratch_.size() + session.queued > kQueued && !flush_scratch(session)) {
       session.decoder.hold();
       break;
     }
   }
-  // What was asked before the offence has been answered.
-  if (!session.closed) flush(session);
+  if (!session.closed) flush_scratch(session);  // what was asked before an offence is answered
   scratch_.clear();
   if (step == Decoder::Step::broken) close(session);
   for (const SessionId id : touched_) {
     Session& other = *slots_[id];
     other.touched = false;
-    if (!other.closed && !other.blocked) flush(other);
+    if (!other.closed && !other.blocked && !flush(other)) block(other, true);
   }
   touched_.clear();
   if (!session.closed && session.decoder.ambiguous()) await_silence(session);
 }
 
-// Waits for more bytes or for kSilenceMilliseconds without any.
+// All wait for the same time, so they end in the order in which they began.
 void StoreServer::await_silence(Session& session) {
-  if (!session.silence) session.silence = std::make_unique<asio::steady_timer>(io_);
-  session.silence->expires_after(std::chrono::milliseconds(kSilenceMilliseconds));
-  ++session.handlers;
-  session.silence->async_wait([this, &session](boost::system::error_code error) {
-    --session.handlers;
-    if (!error && !session.closed && session.decoder.ambiguous()) {
-      session.decoder.silence();
-      decode(session);
-    }
-    release_if_done(session);
+  silences_.emplace_back(Clock::now() + std::chrono::milliseconds(kSilenceMilliseconds), session.id);
+  if (!silence_armed_) arm_silence();
+}
+
+void StoreServer::arm_silence() {
+  silence_armed_ = true;
+  silence_.expires_at(silences_.front().first);
+  silence_.async_wait([this](boost::system::error_code error) {
+    if (error) return;  // `this` may be gone
+    silence_armed_ = false;
+    end_silences();
+    bury();
+    if (!silences_.empty()) arm_silence();
   });
+}
+
+void StoreServer::end_silences() {
+  while (!silences_.empty() && silences_.front().first <= Clock::now()) {
+    const auto [deadline, id] = silences_.front();
+    silences_.pop_front();
+    // Another session may have its number by now, or it has sent more and is silent for the second time;
+    // then a later entry means it.
+    const auto later = [id = id](const auto& entry) { return entry.second == id; };
+    if (!slots_[id] || slots_[id]->closed || !slots_[id]->decoder.ambiguous()) continue;
+    if (std::any_of(silences_.begin(), silences_.end(), later)) continue;
+    slots_[id]->decoder.silence();
+    decode(*slots_[id]);
+  }
 }
 
 // --- answering ---
@@ -234,13 +280,11 @@ void StoreServer::deliver(Session& asking) {
     if (reply.to == asking.id) {
       if (asking.out.empty() && reply.body.size() <= kCopied) {
         scratch_.append(reply.head_view()).append(reply.body.view());
-      } else {
-        if (!scratch_.empty()) {
-          asking.append(scratch_);
-          scratch_.clear();
-        }
-        queue(asking, reply);
+        continue;
       }
+      asking.append(scratch_);
+      scratch_.clear();
+      queue(asking, reply);
       continue;
     }
     Session& other = *slots_[reply.to];
@@ -250,6 +294,8 @@ void StoreServer::deliver(Session& asking) {
       touched_.push_back(other.id);
     }
   }
+  replies_.clear();
+  if (replies_.capacity() > kIdleReplies) replies_.shrink_to_fit();
 }
 
 void StoreServer::queue(Session& session, const Reply& reply) {
@@ -259,24 +305,31 @@ void StoreServer::queue(Session& session, const Reply& reply) {
   if (session.queued > kTooSlow && session.blocked) close(session);
 }
 
-// Writes what there is. False: the socket is full (or gone), and the rest waits for room.
-bool StoreServer::flush(Session& session) {
-  const int fd = session.socket.native_handle();
-  if (!scratch_.empty()) {
-    if (session.out.empty()) {
-      const ssize_t sent = ::send(fd, scratch_.data(), scratch_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (sent < 0 && errno != EAGAIN && errno != EINTR) {
-        scratch_.clear();
-        close(session);
-        return false;
-      }
-      session.append(std::string_view(scratch_).substr(sent < 0 ? 0 : static_cast<std::size_t>(sent)));
-    } else {
-      session.append(scratch_);
+// The answers to the session in hand: one write, and the rest is queued. False: it is blocked or gone.
+bool StoreServer::flush_scratch(Session& session) {
+  if (session.out.empty() && !scratch_.empty()) {
+    const ssize_t sent = ::send(session.fd, scratch_.data(), scratch_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent == static_cast<ssize_t>(scratch_.size())) {
+      scratch_.clear();
+      return true;
     }
-    scratch_.clear();
-    if (scratch_.capacity() > 2 * kQueued) scratch_.shrink_to_fit();
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) {
+      close(session);
+      return false;
+    }
+    if (sent > 0) scratch_.erase(0, static_cast<std::size_t>(sent));
   }
+  session.append(scratch_);
+  scratch_.clear();
+  if (scratch_.capacity() > 2 * kQueued) scratch_.shrink_to_fit();
+  if (session.blocked) return false;
+  if (flush(session)) return true;
+  block(session, true);
+  return false;
+}
+
+// Writes what is queued. False: the socket is full (or gone).
+bool StoreServer::flush(Session& session) {
   while (!session.out.empty()) {
     std::array<iovec, kPiecesInOneWrite> pieces;
     std::size_t count = 0;
@@ -288,39 +341,26 @@ bool StoreServer::flush(Session& session) {
     msghdr message{};
     message.msg_iov = pieces.data();
     message.msg_iovlen = count;
-    const ssize_t sent = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && errno != EAGAIN) {
+    const ssize_t sent = ::sendmsg(session.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) {
+      session.take_off(static_cast<std::size_t>(sent));
+    } else if (errno == EAGAIN) {
+      return false;
+    } else if (errno != EINTR) {
       close(session);
       return false;
     }
-    if (sent < 0) {
-      await_room(session);
-      return false;
-    }
-    session.take_off(static_cast<std::size_t>(sent));
   }
   return true;
 }
 
-void StoreServer::await_room(Session& session) {
-  if (session.blocked) return;
-  session.blocked = true;
-  ++session.handlers;
-  session.socket.async_wait(Socket::wait_write, [this, &session](boost::system::error_code error) {
-    --session.handlers;
-    on_room(session, bool(error));
-    release_if_done(session);
-  });
-}
-
-void StoreServer::on_room(Session& session, bool failed) {
-  if (session.closed) return;
-  session.blocked = false;
-  if (failed) return close(session);
-  if (!flush(session)) return;
-  serve(session, {});
-  read(session);
+void StoreServer::block(Session& session, bool blocked) {
+  if (session.closed || session.blocked == blocked) return;
+  session.blocked = blocked;
+  epoll_event event{};
+  event.events = blocked ? EPOLLOUT : EPOLLIN;
+  event.data.u32 = session.id;
+  ::epoll_ctl(set_.native_handle(), EPOLL_CTL_MOD, session.fd, &event);
 }
 
 }  // namespace dlaunch::store

@@ -66,6 +66,12 @@ void reset(NetThread& thread) {
   ASSERT_EQ(done.get_future().wait_for(10s), std::future_status::ready);
 }
 
+double seconds_of_cpu() {
+  timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+}
+
 TEST(NetThread, HandsAControlConnectionOverWithItsBytes) {
   std::promise<Control> handed;
   NetThread::Config config = store_config();
@@ -194,6 +200,27 @@ TEST(NetThread, AClientKilledWhileItWaitsIsForgotten) {
   EXPECT_EQ(*client.get("key", 10s), "value");
 }
 
+TEST(NetThread, AForkedChildThatHoldsASocketOfASessionDisturbsNobody) {
+  const auto thread = open();
+  StoreClient other = client_of(*thread);
+  RawClient offender(thread->port());
+  offender.send(kValidate + code(7));
+  ASSERT_EQ(offender.receive(8), u64(0));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (;;) ::pause();
+  }
+  offender.send(code(99) + "which is never read");
+  EXPECT_TRUE(offender.ended());
+  const double cpu = seconds_of_cpu();
+  for (int i = 1; i <= 100; ++i) EXPECT_EQ(*other.add("count", 1), i);
+  EXPECT_FALSE(RawClient(thread->port()).readable(100ms));  // long enough to see it spin
+  EXPECT_LT(seconds_of_cpu() - cpu, 0.09);
+  EXPECT_EQ(*client_of(*thread).add("count", 1), 101) << "its number is used again";
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+}
+
 TEST(NetThread, TwoHundredFiftySixClientsMeet) {
   const auto thread = open();
   std::vector<RawClient> clients;
@@ -278,12 +305,6 @@ TEST(NetThread, AnAddressThatIsNoneIsAnError) {
   const auto thread = NetThread::open(std::move(config));
   ASSERT_FALSE(thread);
   EXPECT_EQ(thread.error().text, "'localhost' is no IPv4 or IPv6 address");
-}
-
-double seconds_of_cpu() {
-  timespec now{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
 }
 
 TEST(NetThread, OutOfDescriptorsItNeitherSpinsNorForgetsWhoWaits) {

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <atomic>
 #include <random>
+#include <sstream>
 #include <thread>
 
 #include "ends.hpp"
@@ -12,6 +15,7 @@ namespace dlaunch {
 namespace {
 
 using namespace std::chrono_literals;
+using namespace std::string_literals;
 namespace asio = boost::asio;
 
 // One worker's side of the pipes, and what becomes of them.
@@ -74,7 +78,7 @@ struct OutputRouterTest : testing::Test {
 
 TEST_F(OutputRouterTest, BytesReachTheConsoleAsTheyCame) {
   auto& worker = start();
-  std::string bytes("nul\0 \xff\xfe\r\nlast without an end", 31);
+  std::string bytes = "nul\0 \xff\xfe\r\nlast without an end"s;
   put(worker.out, bytes);
   put(worker.err, "words\n");
   worker.end();

@@ -83,7 +83,8 @@ TEST_F(CommandTest, RunsOtherPathsDirectly) {
   machine_.add("./forgot.sh", "#!/bin/bash\n");
   machine_.add("./text", "hello\n", true);
   machine_.add("./binary", kElf);
-  for (const char* path : {"./plain", "./run.sh", "./forgot.sh", "./text", "./binary", "./missing", " ", "./a b"}) {
+  for (const char* path :
+       {"./plain", "./run.sh", "./forgot.sh", "./text", "./binary", "./missing", " ", "./a b"}) {
     Command made = command({path, "x"});
     EXPECT_EQ(made.program.kind, Kind::executable) << path;
     EXPECT_THAT(made.program.prefix, ElementsAre(path));
@@ -123,6 +124,29 @@ TEST_F(CommandTest, FindsAnExecutableOfTheWorkingDirectoryLast) {
   EXPECT_THAT(prefix({"tool"}), ElementsAre("tool"));
 }
 
+TEST_F(CommandTest, SeesTheInterpreterOfAFirstLineThroughEnv) {
+  auto kind = [&](const std::string& line) {
+    machine_.add("./tool", line + "\nprint(1)\n", true);
+    return command({"./tool"}).program.kind;
+  };
+  for (const char* line : {"#!/usr/bin/python3", "#! /opt/conda/bin/python -u", "#!/usr/bin/env python3.11",
+                           "#!/usr/bin/env -S A=1 python -u", "#!/usr/bin/pypy3"}) {
+    EXPECT_EQ(kind(line), Kind::python_script) << line;
+  }
+  for (const char* line : {"#!/bin/sh", "#!/home/python/bin/bash", "#!/usr/bin/env bash", "#!/usr/bin/env",
+                           "#!", "# python", "#!/usr/bin/pythonish-shell"}) {
+    EXPECT_EQ(kind(line), Kind::executable) << line;
+  }
+}
+
+TEST_F(CommandTest, ReadsTheTextOfAScriptThatPathHas) {
+  machine_.add("/usr/bin/tool", "#!/usr/bin/python3\n'tcp://h:1'\n", true);
+  EXPECT_THAT(reading({"tool"}).addresses, ElementsAre("h:1'"));
+  EXPECT_FALSE(command({"tool"}).is_python);
+  machine_.add("/usr/bin/tool", "#!/bin/sh\nMASTER_ADDR=x\n", true);
+  EXPECT_TRUE(reading({"tool"}).assigns_master);
+}
+
 // --- where injected arguments go ---
 
 TEST_F(CommandTest, FindsTheScriptOfAPythonInterpreter) {
@@ -143,8 +167,13 @@ TEST_F(CommandTest, FindsTheScriptOfAPythonInterpreter) {
 }
 
 TEST_F(CommandTest, GivesNoArgumentsToAnInterpreterWithoutAScript) {
-  for (const auto& words : std::vector<std::vector<std::string>>{
-           {"python"}, {"python", "-m"}, {"python", "-i"}, {"bash"}, {"bash", "-c", "true"}, {"sh", "-s"}, {"bash", "-ec", "x"}}) {
+  for (const auto& words : std::vector<std::vector<std::string>>{{"python"},
+                                                                 {"python", "-m"},
+                                                                 {"python", "-i"},
+                                                                 {"bash"},
+                                                                 {"bash", "-c", "true"},
+                                                                 {"sh", "-s"},
+                                                                 {"bash", "-ec", "x"}}) {
     Command made = command(words);
     EXPECT_FALSE(made.program.takes_injected);
     EXPECT_THAT(made.program.prefix, ElementsAre(words[0]));
@@ -155,14 +184,17 @@ TEST_F(CommandTest, GivesNoArgumentsToAnInterpreterWithoutAScript) {
 TEST_F(CommandTest, FindsTheScriptOfAShell) {
   EXPECT_THAT(prefix({"bash", "start.sh", "a"}), ElementsAre("bash", "start.sh"));
   EXPECT_THAT(prefix({"sh", "-e", "start.sh", "a"}), ElementsAre("sh", "-e", "start.sh"));
-  EXPECT_THAT(prefix({"bash", "-eo", "pipefail", "start.sh"}), ElementsAre("bash", "-eo", "pipefail", "start.sh"));
+  EXPECT_THAT(prefix({"bash", "-eo", "pipefail", "start.sh"}),
+              ElementsAre("bash", "-eo", "pipefail", "start.sh"));
   EXPECT_THAT(prefix({"bash", "+o", "posix", "--", "start.sh", "a"}),
               ElementsAre("bash", "+o", "posix", "--", "start.sh"));
-  EXPECT_THAT(prefix({"bash", "--rcfile", "f", "start.sh"}), ElementsAre("bash", "--rcfile", "f", "start.sh"));
+  EXPECT_THAT(prefix({"bash", "--rcfile", "f", "start.sh"}),
+              ElementsAre("bash", "--rcfile", "f", "start.sh"));
 }
 
 TEST_F(CommandTest, GivesNoArgumentsToWrappers) {
-  for (const char* wrapper : {"numactl", "nsys", "env", "/usr/bin/taskset", "gdb", "timeout", "conda", "apptainer"}) {
+  for (const char* wrapper :
+       {"numactl", "nsys", "env", "/usr/bin/taskset", "gdb", "timeout", "conda", "apptainer"}) {
     Command made = command({wrapper, "x", "y.py"});
     EXPECT_FALSE(made.program.takes_injected) << wrapper;
     EXPECT_FALSE(made.is_python);
@@ -180,7 +212,8 @@ TEST_F(CommandTest, TellsBinariesFromScriptsInterpretersAndWrappers) {
   EXPECT_TRUE(command({"prog"}).is_binary);
   EXPECT_TRUE(command({"/usr/bin/prog"}).is_binary);
   EXPECT_FALSE(command({"prog"}, {.no_python = true}).is_binary);
-  for (const char* word : {"script", "python3", "bash", "env", "missing"}) EXPECT_FALSE(command({word}).is_binary) << word;
+  for (const char* word : {"script", "python3", "bash", "env", "missing"})
+    EXPECT_FALSE(command({word}).is_binary) << word;
 }
 
 // --- what texts say ---
@@ -208,7 +241,8 @@ TEST_F(CommandTest, ReadsTheModulesOfItsOwnFolderThatTheScriptImports) {
 }
 
 TEST_F(CommandTest, ReadsNoMoreThanAHundredFiles) {
-  for (int i = 0; i < 200; ++i) machine_.add("m" + std::to_string(i) + ".py", "import m" + std::to_string(i + 1) + "\n");
+  for (int i = 0; i < 200; ++i)
+    machine_.add("m" + std::to_string(i) + ".py", "import m" + std::to_string(i + 1) + "\n");
   for (int i = 0; i < 200; ++i) {
     machine_.add("./m" + std::to_string(i) + ".py", machine_.files["m" + std::to_string(i) + ".py"]);
   }
@@ -276,18 +310,19 @@ TEST(ReadPython, FindsTheOptionStringItself) {
 
 TEST(ReadPython, FindsAssignmentsOfTheMaster) {
   for (const char* text :
-       {"os.environ['MASTER_ADDR'] = 'x'", "os.environ[\"MASTER_PORT\"]=str(p)", "environ[ 'MASTER_PORT' ]  = 1",
-        "os.environ.setdefault('MASTER_ADDR', 'x')", "os.putenv(\"MASTER_PORT\", '1')",
-        "os.environ.update({'MASTER_ADDR': a})", "os.environ.update(MASTER_ADDR=a)",
-        "os.environ.update({\n  'RANK': r,\n  'MASTER_PORT': p})"}) {
+       {"os.environ['MASTER_ADDR'] = 'x'", "os.environ[\"MASTER_PORT\"]=str(p)",
+        "environ[ 'MASTER_PORT' ]  = 1", "os.environ.setdefault('MASTER_ADDR', 'x')",
+        "os.putenv(\"MASTER_PORT\", '1')", "os.environ.update({'MASTER_ADDR': a})",
+        "os.environ.update(MASTER_ADDR=a)", "os.environ.update({\n  'RANK': r,\n  'MASTER_PORT': p})"}) {
     EXPECT_TRUE(python(text).assigns_master) << text;
   }
 }
 
 TEST(ReadPython, IsNotMisledByUsesOfTheMaster) {
-  for (const char* text : {"os.environ['MASTER_ADDR']", "if os.environ['MASTER_ADDR'] == 'x':", "MASTER_ADDR = 'x'",
-                           "os.environ.get('MASTER_PORT')", "print('MASTER_ADDR', a)", "d['MASTER_ADDR'] = 1",
-                           "os.environ['MY_MASTER_ADDR'] = 1", "{'MASTER_ADDR': os.environ['MASTER_ADDR']}", "'MASTER_ADDR'"}) {
+  for (const char* text :
+       {"os.environ['MASTER_ADDR']", "if os.environ['MASTER_ADDR'] == 'x':", "MASTER_ADDR = 'x'",
+        "os.environ.get('MASTER_PORT')", "print('MASTER_ADDR', a)", "d['MASTER_ADDR'] = 1",
+        "os.environ['MY_MASTER_ADDR'] = 1", "{'MASTER_ADDR': os.environ['MASTER_ADDR']}", "'MASTER_ADDR'"}) {
     EXPECT_FALSE(python(text).assigns_master) << text;
   }
 }
@@ -308,8 +343,10 @@ TEST(ReadShell, FindsAssignmentsOfTheMaster) {
 TEST(ImportedModules, AreNamedWithTheirDots) {
   EXPECT_THAT(imported_modules("import a.b as c, d\nimport e;x\n"), ElementsAre("a.b", "d", "e"));
   EXPECT_THAT(imported_modules("from a import b, c as d\n"), ElementsAre("a", "a.b", "a.c"));
-  EXPECT_THAT(imported_modules("from . import x\nfrom ..p import y\n"), ElementsAre(".", ".x", "..p", "..p.y"));
-  EXPECT_THAT(imported_modules("from a import (\n  b,\n  c,\n)\nimport z\n"), ElementsAre("a", "a.b", "a.c", "z"));
+  EXPECT_THAT(imported_modules("from . import x\nfrom ..p import y\n"),
+              ElementsAre(".", ".x", "..p", "..p.y"));
+  EXPECT_THAT(imported_modules("from a import (\n  b,\n  c,\n)\nimport z\n"),
+              ElementsAre("a", "a.b", "a.c", "z"));
   EXPECT_THAT(imported_modules("  import lazy\n# import no\nximport no\nfrom a import *\nfrom\nimport\n"),
               ElementsAre("lazy", "a"));
   EXPECT_THAT(imported_modules("from a import (b"), UnorderedElementsAre("a", "a.b"));

@@ -65,7 +65,8 @@ TEST(ListedDevices, KeepStringsAndRepetitionsUpToTheFirstNegative) {
 }
 
 TEST_F(Devices, CountsCoresRatherThanHyperThreads) {
-  for (int cpu : {0, 2}) put("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/core_cpus_list", "0,2\n");
+  for (int cpu : {0, 2})
+    put("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/core_cpus_list", "0,2\n");
   for (int cpu : {1, 3}) {
     put("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list", "1,3\n");
   }
@@ -121,7 +122,9 @@ TEST(ThisMachine, SeesItsOwnFilesAndCpus) {
   EXPECT_TRUE(machine.is_executable_file("/proc/self/exe"));
   EXPECT_TRUE(machine.is_folder("/proc"));
   EXPECT_FALSE(machine.is_readable_file("/proc"));
-  EXPECT_EQ(machine.read_file("/proc/self/exe", 4), "\x7f" "ELF");
+  EXPECT_EQ(machine.read_file("/proc/self/exe", 4),
+            "\x7f"
+            "ELF");
   EXPECT_EQ(machine.read_file("/no/such/file", 4), "");
   EXPECT_EQ(machine.own_folder[0], '/');
 }

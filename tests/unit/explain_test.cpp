@@ -14,14 +14,19 @@ using testing::HasSubstr;
 using testing::Not;
 
 struct Explain : testing::Test {
-  Settings settled(std::map<std::string, std::string> flags, std::vector<std::string> program = {"x.py", "it's", "${local_rank}"}) {
-    auto settings = settle(Typed{std::move(flags), std::move(program), "dlaunch"}, environment, machine.view());
+  Settings settled(std::map<std::string, std::string> flags,
+                   std::vector<std::string> program = {"x.py", "it's", "${local_rank}"}) {
+    auto settings =
+        settle(Typed{std::move(flags), std::move(program), "dlaunch"}, environment, machine.view());
     EXPECT_TRUE(settings) << (settings ? "" : settings.error().text);
     return settings ? *settings : Settings{};
   }
 
   FakeMachine machine;
-  Environment environment{{{"PATH", "/usr/bin"}, {"HOME", "/root"}, {"DLAUNCH_TOKEN", "secret"}, {"PET_ROLE", "actor"},
+  Environment environment{{{"PATH", "/usr/bin"},
+                           {"HOME", "/root"},
+                           {"DLAUNCH_TOKEN", "secret"},
+                           {"PET_ROLE", "actor"},
                            {"RANK", "5"}}};
 };
 
@@ -49,8 +54,9 @@ TEST_F(Explain, ShowsOnlyVariablesThatDlaunchSetsChangesOrRemoves) {
 }
 
 TEST_F(Explain, TakesAllNodesToBeLikeThisOne) {
-  std::string text = explain(settled({{"nnodes", "2"}, {"nproc_per_node", "2"}, {"node_rank", "1"}, {"master_addr", "a"}}),
-                             environment);
+  std::string text =
+      explain(settled({{"nnodes", "2"}, {"nproc_per_node", "2"}, {"node_rank", "1"}, {"master_addr", "a"}}),
+              environment);
   EXPECT_THAT(text, HasSubstr("assumed: all nodes are like this one\n"));
   EXPECT_THAT(text, HasSubstr("rank 2 of 4 (node 1, local 0):\n"));
   EXPECT_THAT(text, HasSubstr("    MASTER_ADDR=a\n"));
@@ -68,10 +74,12 @@ TEST_F(Explain, SaysWhatWillBeKnownLaterOnly) {
 
 TEST_F(Explain, CallsCopiesCopies) {
   std::string text = explain(settled({{"process_num", "2"}}), environment);
-  EXPECT_THAT(text, HasSubstr("copy 1 of 2:\n  python3 -u x.py --process_index 1 --process_num 2 'it'\\''s' 1\n"));
+  EXPECT_THAT(text,
+              HasSubstr("copy 1 of 2:\n  python3 -u x.py --process_index 1 --process_num 2 'it'\\''s' 1\n"));
   EXPECT_THAT(text, Not(HasSubstr("MASTER_PORT")));
   EXPECT_THAT(text, Not(HasSubstr("assumed")));
-  EXPECT_THAT(explain(settled({{"process_num", "3"}, {"process_index", "2"}}), environment), HasSubstr("copy 2 of 3:\n"));
+  EXPECT_THAT(explain(settled({{"process_num", "3"}, {"process_index", "2"}}), environment),
+              HasSubstr("copy 2 of 3:\n"));
 }
 
 TEST_F(Explain, PutsAProgramOfABlankInQuotes) {

@@ -42,6 +42,9 @@ struct FakeMachine {
   }
 };
 
-inline const std::string kElf = std::string("\x7f" "ELF\2\1\1\0", 8);
+inline const std::string kElf = std::string(
+    "\x7f"
+    "ELF\2\1\1\0",
+    8);
 
 }  // namespace dlaunch

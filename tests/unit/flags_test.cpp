@@ -42,7 +42,8 @@ TEST(Scan, TakesBothSpellingsOfEveryFlag) {
       if (flag.takes == Flag::Takes::value) words.push_back("value");
       words.push_back("prog");
       Typed typed = scanned(words);
-      EXPECT_THAT(typed.flags, ElementsAre(Pair(flag.name, flag.takes == Flag::Takes::value ? "value" : "1")));
+      EXPECT_THAT(typed.flags,
+                  ElementsAre(Pair(flag.name, flag.takes == Flag::Takes::value ? "value" : "1")));
       EXPECT_THAT(typed.program, ElementsAre("prog"));
     }
   }
@@ -57,8 +58,9 @@ TEST(Scan, TakesAValueBehindABlankOrAnEqualsSign) {
 }
 
 TEST(Scan, LeavesTheProgramAndAllBehindItAlone) {
-  EXPECT_THAT(scanned({"--nnodes", "1", "x.py", "--nnodes", "2", "--nope", "--", "-m", "--process_num=3"}).program,
-              ElementsAre("x.py", "--nnodes", "2", "--nope", "--", "-m", "--process_num=3"));
+  EXPECT_THAT(
+      scanned({"--nnodes", "1", "x.py", "--nnodes", "2", "--nope", "--", "-m", "--process_num=3"}).program,
+      ElementsAre("x.py", "--nnodes", "2", "--nope", "--", "-m", "--process_num=3"));
   EXPECT_THAT(scanned({"x.py", "--help"}).flags, IsEmpty());
   EXPECT_THAT(scanned({" "}).program, ElementsAre(" "));
   EXPECT_THAT(scanned({""}).program, ElementsAre(""));
@@ -80,7 +82,8 @@ TEST(Scan, TakesUnambiguousPrefixesOfTorchsFlags) {
 }
 
 TEST(Scan, WantsTheWholeNameOfAFlagOfItsOwn) {
-  EXPECT_EQ(refused({"--process_nu", "2", "x"}), "unknown flag '--process_nu'\ndid you mean '--process_num'?");
+  EXPECT_EQ(refused({"--process_nu", "2", "x"}),
+            "unknown flag '--process_nu'\ndid you mean '--process_num'?");
   EXPECT_EQ(refused({"--process", "2", "x"}),
             "unknown flag '--process'\n"
             "did you mean '--process_num' or '--process_index' or '--process_group'?");
@@ -96,7 +99,8 @@ TEST(Scan, LetsAnExactNameWinOverLongerOnes) {
 }
 
 TEST(Scan, RefusesAnAmbiguousPrefixAndNamesWhatItCouldBe) {
-  EXPECT_EQ(refused({"--no", "x"}), "flag '--no' could be '--node_rank' or '--no_python'\nwrite the name out");
+  EXPECT_EQ(refused({"--no", "x"}),
+            "flag '--no' could be '--node_rank' or '--no_python'\nwrite the name out");
   EXPECT_EQ(refused({"--master-", "x"}),
             "flag '--master-' could be '--master-addr' or '--master-port'\nwrite the name out");
 }
@@ -107,16 +111,20 @@ TEST(Scan, LetsTheLastOfARepeatedFlagWin) {
 
 TEST(Scan, TakesShortFlagsInAllTheirForms) {
   Typed typed = scanned({"-m", "-r", "3", "-t0:1", "pkg.mod", "-m"});
-  EXPECT_THAT(typed.flags, UnorderedElementsAre(Pair("module", "1"), Pair("redirects", "3"), Pair("tee", "0:1")));
+  EXPECT_THAT(typed.flags,
+              UnorderedElementsAre(Pair("module", "1"), Pair("redirects", "3"), Pair("tee", "0:1")));
   EXPECT_THAT(typed.program, ElementsAre("pkg.mod", "-m"));
   EXPECT_EQ(scanned({"-r=2", "x"}).flags.at("redirects"), "2");
-  EXPECT_THAT(scanned({"-mr3", "x"}).flags, UnorderedElementsAre(Pair("module", "1"), Pair("redirects", "3")));
+  EXPECT_THAT(scanned({"-mr3", "x"}).flags,
+              UnorderedElementsAre(Pair("module", "1"), Pair("redirects", "3")));
   EXPECT_EQ(scanned({"-h"}).flags.at("help"), "1");
 }
 
 TEST(Scan, NamesTheNearestFlagInTheSpellingThatWasUsed) {
-  EXPECT_EQ(refused({"--nproc-pre-node", "4", "x"}), "unknown flag '--nproc-pre-node'\ndid you mean '--nproc-per-node'?");
-  EXPECT_EQ(refused({"--nproc_pre_node=4", "x"}), "unknown flag '--nproc_pre_node'\ndid you mean '--nproc_per_node'?");
+  EXPECT_EQ(refused({"--nproc-pre-node", "4", "x"}),
+            "unknown flag '--nproc-pre-node'\ndid you mean '--nproc-per-node'?");
+  EXPECT_EQ(refused({"--nproc_pre_node=4", "x"}),
+            "unknown flag '--nproc_pre_node'\ndid you mean '--nproc_per_node'?");
   EXPECT_EQ(refused({"-nnodes", "4", "x"}), "unknown flag '-nnodes'\ndid you mean '--nnodes'?");
 }
 
@@ -137,7 +145,8 @@ TEST(Scan, RefusesAFlagWithoutItsValue) {
 TEST(Scan, RefusesAValueForASwitch) {
   EXPECT_EQ(refused({"--standalone=1", "x"}),
             "--standalone takes no value, got '1'\nleave out what follows the equals sign");
-  EXPECT_EQ(refused({"-m=1", "x"}), "--module takes no value, got '1'\nleave out what follows the equals sign");
+  EXPECT_EQ(refused({"-m=1", "x"}),
+            "--module takes no value, got '1'\nleave out what follows the equals sign");
 }
 
 TEST(Scan, NeverTakesTheNextWordAsTheFormatOfExplain) {
@@ -172,6 +181,7 @@ TEST(Exclusions, LetEverythingElsePass) {
     if (flag.excludes.empty()) all[std::string(flag.name)] = "";
   }
   EXPECT_EQ(excluded({}), "allowed");
+  EXPECT_EQ(excluded({{"log_file", "[{},--tee=3]"}, {"log_dir", "{}"}}), "allowed");
   EXPECT_EQ(excluded({{"module", "1"}, {"tee", "3"}, {"nnodes", ""}}), "allowed");
   EXPECT_EQ(excluded(all), "allowed");
 }

@@ -17,7 +17,7 @@ TEST(LogPlan, WithoutFlagsBothStreamsGoToTheConsole) {
   auto logs = plan_logs(Job{}, round_of(), 0, "/tmp/run");
   EXPECT_TRUE(logs.console_out && logs.console_err);
   EXPECT_EQ(logs.out_file + logs.err_file + logs.label_out + logs.label_err, "");
-  EXPECT_EQ(logs.error_file, "/tmp/run/attempt_0/0/error.json");
+  EXPECT_EQ(logs.error_file, "/tmp/run/error_0_0.json");
 }
 
 TEST(LogPlan, ARedirectedStreamLeavesTheConsole) {
@@ -25,6 +25,7 @@ TEST(LogPlan, ARedirectedStreamLeavesTheConsole) {
   job.redirects.all = StreamSpec::err;
   auto logs = plan_logs(job, round_of(2), 3, "/tmp/run");
   EXPECT_EQ(logs.err_file, "/tmp/run/attempt_2/3/stderr.log");
+  EXPECT_EQ(logs.error_file, "/tmp/run/attempt_2/3/error.json");
   EXPECT_FALSE(logs.console_err);
   EXPECT_EQ(logs.out_file, "");
   EXPECT_TRUE(logs.console_out);

@@ -9,13 +9,13 @@
 namespace dlaunch {
 namespace {
 
+using std::chrono::seconds;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Key;
 using testing::Not;
-using std::chrono::seconds;
 using Flags = std::map<std::string, std::string>;
 using Variables = Environment::Map;
 
@@ -26,9 +26,11 @@ class SettingsTest : public testing::Test {
     machine_.add("/usr/bin/prog", kElf, true);
   }
 
-  Result<Settings> settled(Flags flags, Variables variables = {}, std::vector<std::string> program = {"train.py"}) {
+  Result<Settings> settled(Flags flags, Variables variables = {},
+                           std::vector<std::string> program = {"train.py"}) {
     variables.emplace("PATH", "/usr/bin");
-    return settle(Typed{std::move(flags), std::move(program), invoked_as_}, Environment(variables), machine_.view());
+    return settle(Typed{std::move(flags), std::move(program), invoked_as_}, Environment(variables),
+                  machine_.view());
   }
   Settings good(Flags flags, Variables variables = {}, std::vector<std::string> program = {"train.py"}) {
     auto settings = settled(std::move(flags), std::move(variables), std::move(program));
@@ -38,7 +40,8 @@ class SettingsTest : public testing::Test {
   Job job(Flags flags, Variables variables = {}, std::vector<std::string> program = {"train.py"}) {
     return good(std::move(flags), std::move(variables), std::move(program)).job;
   }
-  std::string refused(Flags flags, Variables variables = {}, std::vector<std::string> program = {"train.py"}) {
+  std::string refused(Flags flags, Variables variables = {},
+                      std::vector<std::string> program = {"train.py"}) {
     auto settings = settled(std::move(flags), std::move(variables), std::move(program));
     if (settings) return "accepted";
     EXPECT_EQ(settings.error().code, Errc::usage);
@@ -119,7 +122,9 @@ TEST_F(SettingsTest, IgnoresBareRanksOfAStaleShell) {
 
 TEST_F(SettingsTest, DoesNotLookAtLosingValues) {
   EXPECT_EQ(job({{"nnodes", "1"}}, {{"PET_NNODES", "garbage"}}).nnodes, 1);
-  EXPECT_EQ(job({{"nnodes", "2"}, {"master_addr", "a"}, {"master_port", "1"}}, {{"MASTER_PORT", "garbage"}}).master_port, 1);
+  EXPECT_EQ(job({{"nnodes", "2"}, {"master_addr", "a"}, {"master_port", "1"}}, {{"MASTER_PORT", "garbage"}})
+                .master_port,
+            1);
 }
 
 TEST_F(SettingsTest, TakesAnEmptyVariableForUnsetAndAnEmptySwitchForOn) {
@@ -127,7 +132,8 @@ TEST_F(SettingsTest, TakesAnEmptyVariableForUnsetAndAnEmptySwitchForOn) {
   Settings settings = good({}, {{"PET_STANDALONE", ""}});
   EXPECT_EQ(origin(settings, "standalone").value, "on");
   EXPECT_EQ(origin(good({}, {{"PET_STANDALONE", "0"}}), "standalone").value, "off");
-  EXPECT_EQ(refused({}, {{"PET_STANDALONE", "maybe"}}), "PET_STANDALONE='maybe' is neither on nor off\ngive 1 or 0");
+  EXPECT_EQ(refused({}, {{"PET_STANDALONE", "maybe"}}),
+            "PET_STANDALONE='maybe' is neither on nor off\ngive 1 or 0");
 }
 
 TEST_F(SettingsTest, ListsOriginsInTheOrderOfTheHelp) {
@@ -141,18 +147,19 @@ TEST_F(SettingsTest, ListsOriginsInTheOrderOfTheHelp) {
 
 TEST_F(SettingsTest, StopsWhenTwoOriginsOfTheDecidingTierDisagree) {
   EXPECT_EQ(refused({{"nnodes", "2"}, {"rdzv_endpoint", "a:1"}, {"master_addr", "b"}}),
-            "--rdzv_endpoint 'a:1' and --master_addr 'b' disagree about the address of node 0\nkeep one of the two");
+            "--rdzv_endpoint 'a:1' and --master_addr 'b' disagree about the address of node 0\nkeep one of "
+            "the two");
   EXPECT_EQ(refused({{"nnodes", "2"}, {"rdzv_endpoint", "a:1"}, {"master_port", "2"}}),
             "--rdzv_endpoint 'a:1' and --master_port '2' disagree about the port\nkeep one of the two");
   EXPECT_EQ(refused({}, {{"PET_RDZV_ENDPOINT", "a:1"}, {"PET_MASTER_ADDR", "b"}}),
-            "PET_RDZV_ENDPOINT='a:1' and PET_MASTER_ADDR='b' disagree about the address of node 0\nkeep one of the two");
+            "PET_RDZV_ENDPOINT='a:1' and PET_MASTER_ADDR='b' disagree about the address of node 0\nkeep one "
+            "of the two");
   EXPECT_EQ(refused({{"join_timeout", "5"}, {"rdzv_conf", "timeout=6"}}),
             "--join_timeout '5' and --rdzv_conf timeout= '6' disagree about how long to wait for all nodes\n"
             "keep one of the two");
   EXPECT_EQ(refused({{"gpu_bind", "single"}, {"virtual_local_rank", "1"}}),
-            "--gpu_bind 'single' and --virtual_local_rank disagree about how GPUs are shared out\nkeep one of the two");
-  EXPECT_EQ(refused({{"nnodes", "2"}, {"standalone", "1"}}),
-            "--nnodes '2' and --standalone disagree about the number of nodes\nkeep one of the two");
+            "--gpu_bind 'single' and --virtual_local_rank disagree about how GPUs are shared out\nkeep one "
+            "of the two");
 }
 
 TEST_F(SettingsTest, AcceptsTwoOriginsThatMeanTheSame) {
@@ -182,7 +189,8 @@ TEST_F(SettingsTest, RefusesNumbersOfNodesThatAreNone) {
   EXPECT_EQ(refused({{"nnodes", "two"}}), "--nnodes 'two' is not a number of nodes" + hint);
   EXPECT_EQ(refused({{"nnodes", "1.5"}}), "--nnodes '1.5' is not a number of nodes" + hint);
   EXPECT_EQ(refused({{"nnodes", "1:2:3"}}), "--nnodes '1:2:3' is not a number of nodes" + hint);
-  EXPECT_EQ(refused({{"nnodes", "99999999999999999999"}}), "--nnodes '99999999999999999999' is not a number of nodes" + hint);
+  EXPECT_EQ(refused({{"nnodes", "99999999999999999999"}}),
+            "--nnodes '99999999999999999999' is not a number of nodes" + hint);
   EXPECT_EQ(refused({{"nnodes", "100001"}}), "--nnodes '100001' is above 100000" + hint);
   EXPECT_EQ(refused({}, {{"PET_NNODES", "0"}}), "PET_NNODES='0' is below 1" + hint);
   EXPECT_EQ(refused({{"nnodes", ""}}), "--nnodes '' is empty\nis a variable in the command unset?");
@@ -218,15 +226,17 @@ TEST_F(SettingsTest, CountsWorkersByWord) {
   EXPECT_EQ(job({{"nproc_per_node", "cpu"}}).nproc, 4);
   EXPECT_EQ(job({{"nproc_per_node", "gpu"}}, {{"CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b,GPU-c"}}).nproc, 3);
   EXPECT_EQ(job({{"nproc_per_node", "auto"}}, {{"CUDA_VISIBLE_DEVICES", ""}}).nproc, 4);
-  EXPECT_EQ(origin(good({}, {{"PET_NPROC_PER_NODE", "auto"}}), "nproc_per_node").source, "PET_NPROC_PER_NODE auto");
+  EXPECT_EQ(origin(good({}, {{"PET_NPROC_PER_NODE", "auto"}}), "nproc_per_node").source,
+            "PET_NPROC_PER_NODE auto");
   machine_.gpus = 0;
   EXPECT_EQ(job({{"nproc_per_node", "auto"}}).nproc, 4);
 }
 
 TEST_F(SettingsTest, RefusesGpuWhereThereIsNoneAndSaysWhereItLooked) {
-  EXPECT_EQ(refused({{"nproc_per_node", "gpu"}}),
-            "--nproc_per_node 'gpu' finds no GPU: CUDA_VISIBLE_DEVICES is not set and there is no /dev/nvidia0\n"
-            "give the number of workers: --nproc_per_node 1");
+  EXPECT_EQ(
+      refused({{"nproc_per_node", "gpu"}}),
+      "--nproc_per_node 'gpu' finds no GPU: CUDA_VISIBLE_DEVICES is not set and there is no /dev/nvidia0\n"
+      "give the number of workers: --nproc_per_node 1");
   EXPECT_THAT(refused({{"nproc_per_node", "gpu"}}, {{"CUDA_VISIBLE_DEVICES", "-1"}}),
               HasSubstr("finds no GPU: CUDA_VISIBLE_DEVICES='-1' shows none"));
 }
@@ -235,7 +245,8 @@ TEST_F(SettingsTest, RefusesNumbersOfWorkersThatAreNone) {
   const std::string hint = "\ngive a whole number from 1 to 10000, or gpu, cpu, auto";
   EXPECT_EQ(refused({{"nproc_per_node", "0"}}), "--nproc_per_node '0' is below 1" + hint);
   EXPECT_EQ(refused({{"nproc_per_node", "-1"}}), "--nproc_per_node '-1' is below 1" + hint);
-  EXPECT_EQ(refused({{"nproc_per_node", "train.py"}}), "--nproc_per_node 'train.py' is not a number of workers" + hint);
+  EXPECT_EQ(refused({{"nproc_per_node", "train.py"}}),
+            "--nproc_per_node 'train.py' is not a number of workers" + hint);
 }
 
 TEST_F(SettingsTest, KeepsTheRole) {
@@ -255,8 +266,9 @@ TEST_F(SettingsTest, UsesTorchsPortsForSeveralNodes) {
 TEST_F(SettingsTest, TakesPortZeroForAnyFreePortOnOneNodeAlone) {
   EXPECT_EQ(job({{"master_port", "0"}}).master_port, 0);
   EXPECT_EQ(job({{"rdzv_backend", "c10d"}, {"rdzv_endpoint", "localhost:0"}}).master_port, 0);
-  const std::string rest = " asks for any free port, which several nodes cannot agree on\n"
-                           "give a port, the same on every node";
+  const std::string rest =
+      " asks for any free port, which several nodes cannot agree on\n"
+      "give a port, the same on every node";
   EXPECT_EQ(refused({{"nnodes", "2"}, {"master_port", "0"}}), "--master_port '0'" + rest);
   EXPECT_EQ(refused({{"nnodes", "2"}, {"rdzv_endpoint", "a:0"}}), "--rdzv_endpoint 'a:0'" + rest);
 }
@@ -299,7 +311,8 @@ TEST_F(SettingsTest, RefusesEndpointsThatAreNone) {
 }
 
 TEST_F(SettingsTest, RefusesAddressesThatAreNone) {
-  EXPECT_EQ(refused({{"master_addr", "a:1"}}), "--master_addr 'a:1' has a port\ngive the port with --master_port");
+  EXPECT_EQ(refused({{"master_addr", "a:1"}}),
+            "--master_addr 'a:1' has a port\ngive the port with --master_port");
   EXPECT_EQ(refused({{"master_addr", ""}}), "--master_addr '' is empty\nis a variable in the command unset?");
   EXPECT_EQ(refused({{"master_addr", "a b"}}),
             "--master_addr 'a b' is not the name or address of a host\ngive a host name or an IP address");
@@ -317,7 +330,8 @@ TEST_F(SettingsTest, LeavesTheNodeRankToTheCoordinatorWithC10d) {
   Flags c10d{{"nnodes", "2"}, {"rdzv_backend", "c10d"}, {"rdzv_endpoint", "a:1"}, {"rdzv_id", "x"}};
   EXPECT_EQ(job(c10d).node_rank, std::nullopt);
   EXPECT_EQ(job(c10d).run_id, "x");
-  EXPECT_EQ(job(c10d, {{"PET_NODE_RANK", "1"}}).node_rank, std::nullopt);  // an operator's, torchrun ignores it
+  EXPECT_EQ(job(c10d, {{"PET_NODE_RANK", "1"}}).node_rank,
+            std::nullopt);  // an operator's, torchrun ignores it
   EXPECT_EQ(job({{"rdzv_backend", "c10d"}}).node_rank, 0);
   c10d["node_rank"] = "1";
   EXPECT_EQ(job(c10d).node_rank, 1);
@@ -332,8 +346,9 @@ TEST_F(SettingsTest, RefusesC10dOfSeveralNodesWithoutAPlaceToMeet) {
 TEST_F(SettingsTest, RefusesBackendsThatItDoesNotSpeak) {
   for (const char* name : {"etcd", "etcd-v2"}) {
     EXPECT_EQ(refused({{"rdzv_backend", name}}),
-              std::string("--rdzv_backend '") + name + "' needs an etcd server, which dlaunch does not use\n"
-              "--rdzv_backend c10d with the same --rdzv_id needs none");
+              std::string("--rdzv_backend '") + name +
+                  "' needs an etcd server, which dlaunch does not use\n"
+                  "--rdzv_backend c10d with the same --rdzv_id needs none");
   }
   EXPECT_EQ(refused({{"rdzv_backend", "zeus"}}),
             "--rdzv_backend 'zeus' is not a rendezvous backend\ngive static or c10d");
@@ -364,7 +379,8 @@ TEST_F(SettingsTest, RefusesBrokenRendezvousConfigurations) {
   EXPECT_EQ(refused({{"rdzv_conf", "=3"}}), "--rdzv_conf '=3'" + hint);
   EXPECT_EQ(refused({{"rdzv_conf", "is_host=perhaps"}}),
             "--rdzv_conf 'is_host=perhaps' has is_host=perhaps\ngive is_host=true or is_host=false");
-  EXPECT_THAT(refused({{"rdzv_conf", "timeout=x"}}), HasSubstr("--rdzv_conf timeout= 'x' is not a number of seconds"));
+  EXPECT_THAT(refused({{"rdzv_conf", "timeout=x"}}),
+              HasSubstr("--rdzv_conf timeout= 'x' is not a number of seconds"));
 }
 
 TEST_F(SettingsTest, ReadsTimesInWholeSeconds) {
@@ -372,14 +388,43 @@ TEST_F(SettingsTest, ReadsTimesInWholeSeconds) {
   EXPECT_EQ(job({{"heartbeat_timeout", "7"}}).heartbeat_timeout, seconds(7));
   EXPECT_EQ(job({{"shutdown_timeout", "0"}}).shutdown_timeout, seconds(0));
   EXPECT_EQ(job({}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "9"}}).shutdown_timeout, seconds(9));
-  EXPECT_EQ(job({}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "9"}, {"PET_SHUTDOWN_TIMEOUT", "8"}}).shutdown_timeout, seconds(8));
+  EXPECT_EQ(
+      job({}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "9"}, {"PET_SHUTDOWN_TIMEOUT", "8"}}).shutdown_timeout,
+      seconds(8));
   EXPECT_THAT(refused({{"join_timeout", "0"}}), HasSubstr("--join_timeout '0' is below 1"));
-  EXPECT_THAT(refused({{"heartbeat_timeout", "x"}}), HasSubstr("--heartbeat_timeout 'x' is not a number of seconds"));
+  EXPECT_THAT(refused({{"heartbeat_timeout", "x"}}),
+              HasSubstr("--heartbeat_timeout 'x' is not a number of seconds"));
   EXPECT_THAT(refused({{"shutdown_timeout", "-1"}}), HasSubstr("--shutdown_timeout '-1' is below 0"));
 }
 
+TEST_F(SettingsTest, DoesNotTakeThePortOfAnEndpointThatLost) {
+  Variables pet{{"PET_RDZV_ENDPOINT", "a:1"}};
+  EXPECT_EQ(job({{"nnodes", "2"}, {"master_addr", "b"}}, pet).master_port, 29500);
+  EXPECT_EQ(job({{"nnodes", "2"}}, pet).master_port, 1);
+  EXPECT_EQ(job({{"nnodes", "2"}, {"master_addr", "b"}}, {{"PET_RDZV_ENDPOINT", "a"}}).master_port, 29500);
+  EXPECT_EQ(job({{"nnodes", "2"}, {"master_addr", "b"}}, {{"PET_RDZV_ENDPOINT", "[garbage"}}).master_port,
+            29500);
+  EXPECT_THAT(refused({}, {{"PET_RDZV_ENDPOINT", "[garbage"}}), HasSubstr("PET_RDZV_ENDPOINT='[garbage'"));
+}
+
+TEST_F(SettingsTest, LetsStandaloneOverrideTheNumberOfNodesAndSaysSo) {
+  Settings typed = good({{"standalone", "1"}, {"nnodes", "2"}, {"node_rank", "1"}});
+  EXPECT_EQ(typed.job.nnodes, 1);
+  EXPECT_EQ(typed.job.node_rank, 0);
+  EXPECT_THAT(typed.warnings, ElementsAre("--standalone overrides --nnodes '2': one node"));
+  EXPECT_THAT(good({{"standalone", "1"}, {"nnodes", "1:1"}}).warnings, IsEmpty());
+  Settings exported = good({}, {{"PET_STANDALONE", ""}, {"PET_NNODES", "1:4"}});
+  EXPECT_EQ(exported.job.nnodes, 1);
+  EXPECT_THAT(exported.warnings, IsEmpty());
+  EXPECT_EQ(job({{"nnodes", "2"}}, {{"PET_STANDALONE", "1"}}).nnodes, 2);  // a better tier
+  EXPECT_EQ(job({{"nnodes", "2"}}, {{"PET_STANDALONE", "1"}}).master_port, 29500);
+}
+
 TEST_F(SettingsTest, LetsStandaloneOverrideTheRendezvousFlags) {
-  Job settled = job({{"standalone", "1"}, {"rdzv_backend", "etcd"}, {"rdzv_endpoint", "h:5"}, {"master_port", "6"},
+  Job settled = job({{"standalone", "1"},
+                     {"rdzv_backend", "etcd"},
+                     {"rdzv_endpoint", "h:5"},
+                     {"master_port", "6"},
                      {"master_addr", "x"}},
                     {{"PET_NODE_RANK", "2"}});
   EXPECT_EQ(settled.nnodes, 1);
@@ -426,7 +471,8 @@ TEST_F(SettingsTest, NeverPassesTheLocalRankAsTorchrun) {
   EXPECT_EQ(job({}).program.local_rank_flag, "");
   Settings forced = good({{"pass_local_rank", "dash"}});
   EXPECT_EQ(forced.job.program.local_rank_flag, "");
-  EXPECT_THAT(forced.warnings, ElementsAre("--pass_local_rank 'dash' has no effect: torchrun never passes --local_rank"));
+  EXPECT_THAT(forced.warnings,
+              ElementsAre("--pass_local_rank 'dash' has no effect: torchrun never passes --local_rank"));
 }
 
 TEST_F(SettingsTest, PassesTheLocalRankBehindTheScriptOfANamedInterpreter) {
@@ -439,8 +485,9 @@ TEST_F(SettingsTest, PassesTheLocalRankBehindTheScriptOfANamedInterpreter) {
 
 TEST_F(SettingsTest, WarnsOnceWhenAWrapperWillNotBeGivenArguments) {
   Settings settings = good({{"process_num", "2"}}, {}, {"numactl", "-N0", "python3", "train.py"});
-  EXPECT_THAT(settings.warnings, ElementsAre("'numactl' runs another program: it gets PROCESS_INDEX and PROCESS_NUM "
-                                             "in its environment only"));
+  EXPECT_THAT(settings.warnings,
+              ElementsAre("'numactl' runs another program: it gets PROCESS_INDEX and PROCESS_NUM "
+                          "in its environment only"));
   EXPECT_THAT(good({}, {}, {"numactl", "-N0", "true"}).warnings, IsEmpty());
 }
 
@@ -464,7 +511,8 @@ TEST_F(SettingsTest, ChoosesTheWorkersStoreForScriptsThatMeetElsewhere) {
   EXPECT_EQ(store("", {}, {"train.py", "--dist-url=tcp://10.0.0.1:5"}), StoreHost::worker);
   EXPECT_EQ(store("tcp://", {{"store", "agent"}}), StoreHost::agent);
   EXPECT_EQ(store("", {{"store", "worker"}}), StoreHost::worker);
-  EXPECT_EQ(refused({{"store", "redis"}}), "--store 'redis' cannot host the store\ngive auto, agent or worker");
+  EXPECT_EQ(refused({{"store", "redis"}}),
+            "--store 'redis' cannot host the store\ngive auto, agent or worker");
 }
 
 TEST_F(SettingsTest, RefusesAnAccessRuleThatIsNotBuilt) {
@@ -567,9 +615,11 @@ TEST_F(SettingsTest, RunsCopiesAsRanksOfAGroup) {
   EXPECT_FALSE(independent_copies(settled));
   EXPECT_EQ(settled.max_restarts, 2);
   EXPECT_EQ(refused({{"process_num", "3"}, {"process_group", "1"}, {"process_index", "1"}}),
-            "--process_index and --process_group cannot be used together\none dlaunch starts all ranks of the group");
+            "--process_index and --process_group cannot be used together\none dlaunch starts all ranks of "
+            "the group");
   EXPECT_EQ(refused({{"process_num", "3"}, {"process_group", "1"}, {"keep_going", "1"}}),
-            "--keep_going and --process_group cannot be used together\na group cannot go on without one of its ranks");
+            "--keep_going and --process_group cannot be used together\na group cannot go on without one of "
+            "its ranks");
 }
 
 TEST_F(SettingsTest, RefusesFlagsThatContradictCopies) {
@@ -578,19 +628,22 @@ TEST_F(SettingsTest, RefusesFlagsThatContradictCopies) {
             "the number of copies is the number of workers");
   EXPECT_EQ(refused({{"process_num", "2"}, {"nnodes", "2"}}),
             "--nnodes '2' cannot be used with --process_num '2'\ncopies share the GPUs of one node");
-  EXPECT_EQ(refused({{"process_num", "2"}, {"max_restarts", "1"}}),
-            "--max_restarts '1' cannot be used with --process_num '2'\nonly --process_group copies are restarted");
+  EXPECT_EQ(
+      refused({{"process_num", "2"}, {"max_restarts", "1"}}),
+      "--max_restarts '1' cannot be used with --process_num '2'\nonly --process_group copies are restarted");
   EXPECT_EQ(job({{"process_num", "2"}, {"nnodes", "1"}, {"max_restarts", "0"}}).nproc, 2);
   for (const char* flag : {"nproc_per_node", "nnodes"}) {
-    EXPECT_THAT(refused({{"process_num", "2"}, {"process_group", "1"}, {flag, "2"}}), HasSubstr("cannot be used with"));
+    EXPECT_THAT(refused({{"process_num", "2"}, {"process_group", "1"}, {flag, "2"}}),
+                HasSubstr("cannot be used with"));
   }
   EXPECT_THAT(refused({{"process_num", "0"}}), HasSubstr("--process_num '0' is below 1"));
   EXPECT_THAT(refused({{"process_num", "x"}}), HasSubstr("--process_num 'x' is not a number of copies"));
 }
 
 TEST_F(SettingsTest, IgnoresCountsOfVariablesForCopies) {
-  Job settled = job({{"process_num", "2"}}, {{"PET_NPROC_PER_NODE", "8"}, {"PET_NNODES", "4"}, {"PET_NODE_RANK", "3"},
-                                             {"PET_MAX_RESTARTS", "5"}});
+  Job settled = job(
+      {{"process_num", "2"}},
+      {{"PET_NPROC_PER_NODE", "8"}, {"PET_NNODES", "4"}, {"PET_NODE_RANK", "3"}, {"PET_MAX_RESTARTS", "5"}});
   EXPECT_EQ(settled.nproc, 2);
   EXPECT_EQ(settled.nnodes, 1);
   EXPECT_EQ(settled.node_rank, 0);
@@ -602,7 +655,8 @@ TEST_F(SettingsTest, RefusesFlagsOfCopiesWithoutCopies) {
             "--keep_going needs --process_num\nit says how copies run: --process_num 2 --keep_going");
   EXPECT_EQ(refused({{"process_group", "1"}}),
             "--process_group needs --process_num\nit says how copies run: --process_num 2 --process_group");
-  EXPECT_EQ(refused({{"process_index", "1"}}), "--process_index '1' needs --process_num\ngive the number of copies too");
+  EXPECT_EQ(refused({{"process_index", "1"}}),
+            "--process_index '1' needs --process_num\ngive the number of copies too");
 }
 
 TEST_F(SettingsTest, RefusesToStopAllAndToKeepGoing) {
@@ -631,8 +685,9 @@ TEST_F(SettingsTest, ReadsStreamsForLocalRanksOfAnySize) {
   EXPECT_FALSE(job({{"redirects", "0"}}).redirects.any());
   for (const char* text : {"4", "", "0:4", "0:1,", "0: 1", "a:1", "1,2", "33"}) {
     EXPECT_EQ(refused({{"redirects", text}}),
-              std::string("--redirects '") + text + "' does not say which streams\n"
-              "give 0, 1 (out), 2 (err) or 3 (both), or one of these for each local rank: 0:3,1:2");
+              std::string("--redirects '") + text +
+                  "' does not say which streams\n"
+                  "give 0, 1 (out), 2 (err) or 3 (both), or one of these for each local rank: 0:3,1:2");
   }
 }
 
@@ -667,22 +722,28 @@ TEST_F(SettingsTest, TakesTheLogLevelFromItsFlagThenFromLoglevel) {
   EXPECT_EQ(good({}, {{"LOGLEVEL", "INFO"}}).log_level, "info");
   EXPECT_EQ(good({}, {{"LOGLEVEL", "40"}}).log_level, "error");
   EXPECT_EQ(good({}, {{"LOGLEVEL", "verbose"}}).log_level, "warning");
-  EXPECT_EQ(refused({{"log_level", "loud"}}), "--log_level 'loud' is not a level\ngive debug, info, warning or error");
+  EXPECT_EQ(refused({{"log_level", "loud"}}),
+            "--log_level 'loud' is not a level\ngive debug, info, warning or error");
 }
 
 // --- flags without effect, and questions ---
 
 TEST_F(SettingsTest, WarnsOfTorchsFlagsThatAreNotBuilt) {
-  EXPECT_THAT(good({{"numa_binding", "node"}, {"duplicate_stdout_filters", "a"}}, {{"PET_LOG_LINE_PREFIX_TEMPLATE", "x"}})
-                  .warnings,
-              testing::UnorderedElementsAre("--numa_binding is not built yet and has no effect",
-                                            "--duplicate_stdout_filters is not built yet and has no effect",
-                                            "PET_LOG_LINE_PREFIX_TEMPLATE is not built yet and has no effect"));
+  EXPECT_THAT(
+      good({{"numa_binding", "node"}, {"duplicate_stdout_filters", "a"}},
+           {{"PET_LOG_LINE_PREFIX_TEMPLATE", "x"}})
+          .warnings,
+      testing::UnorderedElementsAre("--numa_binding is not built yet and has no effect",
+                                    "--duplicate_stdout_filters is not built yet and has no effect",
+                                    "PET_LOG_LINE_PREFIX_TEMPLATE is not built yet and has no effect"));
 }
 
 TEST_F(SettingsTest, AcceptsFlagsThatMeanNothingHereWithADebugLine) {
-  Settings settings = good({{"start_method", "spawn"}, {"event_log_handler", "null"}, {"logs_specs", "x"},
-                            {"monitor_interval", "0.1"}, {"local_addr", "h"}});
+  Settings settings = good({{"start_method", "spawn"},
+                            {"event_log_handler", "null"},
+                            {"logs_specs", "x"},
+                            {"monitor_interval", "0.1"},
+                            {"local_addr", "h"}});
   EXPECT_THAT(settings.warnings, IsEmpty());
   EXPECT_EQ(settings.debug.size(), 5u);
   EXPECT_THAT(settings.debug, Contains("ignored=--start_method value=spawn"));
@@ -694,7 +755,8 @@ TEST_F(SettingsTest, KnowsWhatIsAsked) {
   EXPECT_TRUE(good({{"explain", "json"}}).explain_json);
   EXPECT_EQ(good({{"dry_run", "1"}}).ask, Settings::Ask::explain);
   EXPECT_EQ(good({}, {{"DLAUNCH_EXPLAIN", "0"}}).ask, Settings::Ask::run);
-  EXPECT_EQ(refused({{"explain", "xml"}}), "--explain 'xml' is not a format\ngive --explain or --explain=json");
+  EXPECT_EQ(refused({{"explain", "xml"}}),
+            "--explain 'xml' is not a format\ngive --explain or --explain=json");
   EXPECT_EQ(good({{"help", "1"}, {"nnodes", "x"}}, {}, {}).ask, Settings::Ask::help);
   EXPECT_EQ(good({{"version", "1"}}, {}, {}).ask, Settings::Ask::version);
 }

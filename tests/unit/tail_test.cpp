@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace dlaunch {
 namespace {
 
@@ -34,6 +36,19 @@ TEST(Tail, RemembersTheLast20Lines) {
   ASSERT_EQ(lines.size(), 20u);
   EXPECT_EQ(lines.front(), "line 31");
   EXPECT_EQ(lines.back(), "unfinished");
+}
+
+TEST(Tail, RemembersTheSameOfManyLinesHoweverManyComeAtOnce) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += std::string(static_cast<std::size_t>(i % 7), 'x') + std::to_string(i) + "\n";
+  for (std::size_t length : {text.size(), text.size() - 1, text.size() - 40}) {
+    for (std::size_t step = 1; step <= text.size(); ++step) {
+      Tail tail, slow;
+      for (std::size_t i = 0; i < length; i += step) tail.feed(std::string_view(text).substr(i, std::min(step, length - i)), kStart);
+      for (std::size_t i = 0; i < length; ++i) slow.feed(std::string_view(text).substr(i, 1), kStart);
+      ASSERT_EQ(tail.lines(), slow.lines()) << step;
+    }
+  }
 }
 
 TEST(Tail, CutsLongLines) {

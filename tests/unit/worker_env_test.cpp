@@ -41,19 +41,25 @@ TEST_F(WorkerEnv, IsTorchrunsContractAndTheNodeRank) {
   job.omp_threads = 5;
   EXPECT_THAT(environment().values(),
               ElementsAre(Pair("CUDA_VISIBLE_DEVICES", "4,GPU-b,6"), Pair("GROUP_RANK", "1"),
-                          Pair("GROUP_WORLD_SIZE", "2"), Pair("LOCAL_RANK", "1"), Pair("LOCAL_WORLD_SIZE", "3"),
-                          Pair("MASTER_ADDR", "gpu-a"), Pair("MASTER_PORT", "29500"),
-                          Pair("NCCL_ASYNC_ERROR_HANDLING", "1"), Pair("NODE_RANK", "1"), Pair("OMP_NUM_THREADS", "5"),
-                          Pair("RANK", "3"), Pair("ROLE_NAME", "learner"), Pair("ROLE_RANK", "1"),
-                          Pair("ROLE_WORLD_SIZE", "3"), Pair("TORCHELASTIC_ERROR_FILE", "/logs/error.json"),
+                          Pair("GROUP_WORLD_SIZE", "2"), Pair("LOCAL_RANK", "1"),
+                          Pair("LOCAL_WORLD_SIZE", "3"), Pair("MASTER_ADDR", "gpu-a"),
+                          Pair("MASTER_PORT", "29500"), Pair("NCCL_ASYNC_ERROR_HANDLING", "1"),
+                          Pair("NODE_RANK", "1"), Pair("OMP_NUM_THREADS", "5"), Pair("RANK", "3"),
+                          Pair("ROLE_NAME", "learner"), Pair("ROLE_RANK", "1"), Pair("ROLE_WORLD_SIZE", "3"),
+                          Pair("TORCHELASTIC_ERROR_FILE", "/logs/error.json"),
                           Pair("TORCHELASTIC_MAX_RESTARTS", "4"), Pair("TORCHELASTIC_RESTART_COUNT", "2"),
                           Pair("TORCHELASTIC_RUN_ID", "run7"), Pair("TORCHELASTIC_USE_AGENT_STORE", "True"),
                           Pair("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"), Pair("WORLD_SIZE", "5")));
 }
 
 TEST_F(WorkerEnv, KeepsWhatItInheritsAndOverwritesWhatIsStale) {
-  Environment::Map outer{{"HOME", "/root"}, {"RANK", "77"}, {"WORLD_SIZE", "99"}, {"TORCHELASTIC_RUN_ID", "outer"},
-                         {"TORCHELASTIC_ERROR_FILE", "/outer"}, {"PET_NNODES", "2"}, {"DLAUNCH_STORE", "agent"}};
+  Environment::Map outer{{"HOME", "/root"},
+                         {"RANK", "77"},
+                         {"WORLD_SIZE", "99"},
+                         {"TORCHELASTIC_RUN_ID", "outer"},
+                         {"TORCHELASTIC_ERROR_FILE", "/outer"},
+                         {"PET_NNODES", "2"},
+                         {"DLAUNCH_STORE", "agent"}};
   EXPECT_EQ(value("HOME", 1, outer), "/root");
   EXPECT_EQ(value("RANK", 1, outer), "3");
   EXPECT_EQ(value("WORLD_SIZE", 1, outer), "5");
@@ -62,10 +68,13 @@ TEST_F(WorkerEnv, KeepsWhatItInheritsAndOverwritesWhatIsStale) {
   EXPECT_EQ(value("PET_NNODES", 1, outer), "2");
 }
 
-TEST_F(WorkerEnv, NeverHandsOnTheToken) { EXPECT_EQ(value("DLAUNCH_TOKEN", 0, {{"DLAUNCH_TOKEN", "s"}}), "unset"); }
+TEST_F(WorkerEnv, NeverHandsOnTheToken) {
+  EXPECT_EQ(value("DLAUNCH_TOKEN", 0, {{"DLAUNCH_TOKEN", "s"}}), "unset");
+}
 
 TEST_F(WorkerEnv, RemovesTheCopyIndexOfAnOuterJobButNotTheUsersOwn) {
-  EXPECT_EQ(value("PROCESS_NUM", 0, {{"PROCESS_NUM", "3"}, {"PROCESS_INDEX", "1"}, {"LOCAL_RANK", "0"}}), "unset");
+  EXPECT_EQ(value("PROCESS_NUM", 0, {{"PROCESS_NUM", "3"}, {"PROCESS_INDEX", "1"}, {"LOCAL_RANK", "0"}}),
+            "unset");
   EXPECT_EQ(value("PROCESS_NUM", 0, {{"PROCESS_NUM", "3"}}), "3");
 }
 
@@ -126,22 +135,30 @@ TEST_F(WorkerEnv, LeavesDevicesUntouchedWhenToldSo) {
 TEST_F(WorkerEnv, GivesIndependentCopiesNoGroup) {
   job.copies = Copies{.count = 3};
   job.gpu_bind = GpuBind::single;
-  Environment copy = environment(
-      1, {{"MASTER_ADDR", "x"}, {"MASTER_PORT", "1"}, {"TORCHELASTIC_RUN_ID", "o"}, {"TORCHELASTIC_X", "o"},
-          {"GROUP_RANK", "1"}, {"GROUP_WORLD_SIZE", "1"}, {"ROLE_NAME", "r"}, {"ROLE_RANK", "1"}, {"ROLE_WORLD_SIZE", "1"}});
-  EXPECT_THAT(copy.values(), ElementsAre(Pair("CUDA_VISIBLE_DEVICES", "GPU-b"), Pair("LOCAL_RANK", "0"),
-                                         Pair("LOCAL_WORLD_SIZE", "1"), Pair("NODE_RANK", "0"),
-                                         Pair("PROCESS_INDEX", "1"), Pair("PROCESS_NUM", "3"), Pair("RANK", "0"),
-                                         Pair("WORLD_SIZE", "1")));
+  Environment copy = environment(1, {{"MASTER_ADDR", "x"},
+                                     {"MASTER_PORT", "1"},
+                                     {"TORCHELASTIC_RUN_ID", "o"},
+                                     {"TORCHELASTIC_X", "o"},
+                                     {"GROUP_RANK", "1"},
+                                     {"GROUP_WORLD_SIZE", "1"},
+                                     {"ROLE_NAME", "r"},
+                                     {"ROLE_RANK", "1"},
+                                     {"ROLE_WORLD_SIZE", "1"}});
+  EXPECT_THAT(copy.values(),
+              ElementsAre(Pair("CUDA_VISIBLE_DEVICES", "GPU-b"), Pair("LOCAL_RANK", "0"),
+                          Pair("LOCAL_WORLD_SIZE", "1"), Pair("NODE_RANK", "0"), Pair("PROCESS_INDEX", "1"),
+                          Pair("PROCESS_NUM", "3"), Pair("RANK", "0"), Pair("WORLD_SIZE", "1")));
 }
 
 TEST_F(WorkerEnv, KeepsThePlaceOfACopyThatRunsAlone) {
   job.copies = Copies{.count = 3, .only = 2};
   job.gpu_bind = GpuBind::single;
-  EXPECT_THAT(environment(0).values(), IsSupersetOf({std::pair<const std::string, std::string>("PROCESS_INDEX", "2"),
-                                                     {"PROCESS_NUM", "3"}, {"CUDA_VISIBLE_DEVICES", "6"}}));
-  EXPECT_THAT(worker_arguments(job, round, 0),
-              ElementsAre("python3", "-u", "x.py", "--process_index", "2", "--process_num", "3", "--lr", "3"));
+  EXPECT_THAT(environment(0).values(),
+              IsSupersetOf({std::pair<const std::string, std::string>("PROCESS_INDEX", "2"),
+                            {"PROCESS_NUM", "3"},
+                            {"CUDA_VISIBLE_DEVICES", "6"}}));
+  EXPECT_THAT(worker_arguments(job, round, 0), ElementsAre("python3", "-u", "x.py", "--process_index", "2",
+                                                           "--process_num", "3", "--lr", "3"));
 }
 
 TEST_F(WorkerEnv, GivesCopiesOfAGroupRanksAndIndices) {
@@ -156,10 +173,12 @@ TEST_F(WorkerEnv, GivesCopiesOfAGroupRanksAndIndices) {
 
 TEST_F(WorkerEnv, PutsInjectedArgumentsFirstBehindTheScript) {
   job.program.local_rank_flag = "--local_rank";
-  EXPECT_THAT(worker_arguments(job, round, 1), ElementsAre("python3", "-u", "x.py", "--local_rank=1", "--lr", "3"));
+  EXPECT_THAT(worker_arguments(job, round, 1),
+              ElementsAre("python3", "-u", "x.py", "--local_rank=1", "--lr", "3"));
   job.copies = Copies{.count = 2};
   EXPECT_THAT(worker_arguments(job, round, 1),
-              ElementsAre("python3", "-u", "x.py", "--process_index", "1", "--process_num", "2", "--local_rank=0", "--lr", "3"));
+              ElementsAre("python3", "-u", "x.py", "--process_index", "1", "--process_num", "2",
+                          "--local_rank=0", "--lr", "3"));
 }
 
 TEST_F(WorkerEnv, InjectsNothingIntoAWrapper) {
@@ -176,7 +195,8 @@ TEST_F(WorkerEnv, PassesTheLocalRankThatTheEnvironmentShows) {
 }
 
 TEST_F(WorkerEnv, ReplacesTheMacroWithItsBracesAndNothingElse) {
-  job.program.arguments = {"${local_rank}", "a${local_rank}b${local_rank}", "$local_rank", "$$", "${rank}", "I'm", ""};
+  job.program.arguments = {
+      "${local_rank}", "a${local_rank}b${local_rank}", "$local_rank", "$$", "${rank}", "I'm", ""};
   EXPECT_THAT(worker_arguments(job, round, 2),
               ElementsAre("python3", "-u", "x.py", "2", "a2b2", "$local_rank", "$$", "${rank}", "I'm", ""));
   job.program.prefix = {"python", "part${local_rank}.py"};
