@@ -9,6 +9,7 @@
 namespace dlaunch {
 
 std::string signal_name(int signal) {
+  if (signal == SIGIO) return "SIGIO";  // one number with SIGPOLL, which nobody says on Linux
   if (const char* name = sigabbrev_np(signal)) return std::string("SIG") + name;
   return "signal " + std::to_string(signal);
 }

@@ -7,6 +7,7 @@
 //   env:NAME         NAME=value to stdout, "NAME unset" if it is not set
 //   allenv           the whole environment, one a line
 //   args             every argument after a "--" step, one a line, in <…>
+//   argv             every argument, one a line, in <…>
 //   fds              the numbers of its open descriptors, in one line
 //   ignore:N         ignore signal N                  catch:N,CODE    exit with CODE when signal N comes
 //   note:N,FILE      append "N\n" to FILE on signal N, go on
@@ -18,6 +19,7 @@
 //   rank:R:STEP      STEP only if RANK is R           round:N:STEP    STEP only in round N
 //   index:I:STEP     STEP only if PROCESS_INDEX is I
 //   --               the rest are not steps
+//   --process_index I --process_num N   skipped: what --process_num injects is no step
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -132,6 +134,10 @@ void step(const std::string& text, int argc, char** argv, int position) {
     while (first < argc && std::strcmp(argv[first], "--") != 0) ++first;
     for (int i = first + 1; i < argc; ++i) all += "<" + std::string(argv[i]) + ">\n";
     put(1, all);
+  } else if (verb == "argv") {
+    std::string all;
+    for (int i = 1; i < argc; ++i) all += "<" + std::string(argv[i]) + ">\n";
+    put(1, all);
   } else if (verb == "fds") {
     std::vector<int> open;
     DIR* folder = ::opendir("/proc/self/fd");
@@ -192,6 +198,9 @@ void step(const std::string& text, int argc, char** argv, int position) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  for (int i = 1; i < argc && std::strcmp(argv[i], "--") != 0; ++i) step(argv[i], argc, argv, i);
+  for (int i = 1; i < argc && std::strcmp(argv[i], "--") != 0; ++i) {
+    bool injected = std::strcmp(argv[i], "--process_index") == 0 || std::strcmp(argv[i], "--process_num") == 0;
+    injected ? static_cast<void>(++i) : step(argv[i], argc, argv, i);
+  }
   return 0;
 }

@@ -45,7 +45,7 @@ struct Program {
 // N copies of one program that share a node's GPUs (--process_num).
 struct Copies {
   int count = 0;             // --process_num
-  std::optional<int> only;   // --process_index: run this copy alone
+  std::optional<int> only = {};  // --process_index: run this copy alone
   bool group = false;        // --process_group: the copies are ranks of one group
   bool keep_going = true;    // the others finish when one fails
 };
@@ -93,7 +93,7 @@ struct Job {
   Program program;
   std::optional<Copies> copies;
   GpuBind gpu_bind = GpuBind::node;
-  std::vector<std::string> gpus;      // this node's list, strings kept; empty: none
+  std::vector<std::string> gpus;      // this node's list, strings kept; empty: none are to be seen
   std::optional<int> omp_threads;     // none: leave OMP_NUM_THREADS as it is
 
   // Output.

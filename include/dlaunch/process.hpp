@@ -1,10 +1,12 @@
-// Starting one process and seeing it end. The only file that knows Boost.Process (its .cpp): a child
-// starts clean (own session, parent-death signal, the signal mask and dispositions with which
-// dlaunch itself was started, nothing open but 0, 1, 2), and its end is read raw through a pidfd.
+// Starting one process and seeing it end. A child starts clean: own session, parent-death signal, the
+// signal mask and dispositions with which dlaunch itself was started, nothing open but 0, 1, 2. Its end
+// is read raw through a pidfd: Boost.Process 1.81, which is known to process.cpp alone, merges exit
+// codes with signals, leaks descriptors and leaves zombies.
 #pragma once
 
 #include <sys/types.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,13 +14,12 @@
 #include "dlaunch/environment.hpp"
 #include "dlaunch/exit_status.hpp"
 #include "dlaunch/result.hpp"
+#include "dlaunch/signals.hpp"
 
 namespace dlaunch {
 
-struct SignalState;
-
 struct SpawnRequest {
-  std::vector<std::string> arguments;  // argv; argv[0] is looked up in `path` if it has no slash
+  std::vector<std::string> arguments;  // argv; argv[0] without a slash is looked up in PATH
   Environment environment;             // the child's whole environment
   int in = -1, out = -1, err = -1;     // descriptors for 0, 1, 2; -1: inherit
 };
@@ -28,14 +29,26 @@ struct Child {
   int pidfd = -1;  // owned by the receiver; -1 where the kernel has none (then wait by SIGCHLD)
 };
 
-// The child is its own session and dies with the calling thread. Errors: not_found and
-// not_executable for a program that cannot be run, failed for the system's refusals.
-Result<Child> spawn(const SpawnRequest& request, const SignalState& at_start);
+// Starts children from one thread: the parent-death signal is tied to the thread that forks.
+class Spawner {
+ public:
+  explicit Spawner(const SignalState& at_start);  // borrowed: outlives the spawner
+  ~Spawner();
 
-// A file that exec would be asked to run, or why not: not_found, not_executable.
+  // Errors: not_found and not_executable for a program that cannot be run, failed for the rest.
+  Result<Child> spawn(const SpawnRequest& request);
+
+ private:
+  struct Context;  // Boost.Process wants an execution context of its own to tell about forks
+  const SignalState& at_start_;
+  std::unique_ptr<Context> context_;
+};
+
+// The file that exec would be asked to run, looked up in the PATH of `environment`.
+// Errors: not_found, not_executable, each naming `name` in quotes.
 Result<std::string> find_executable(const std::string& name, const Environment& environment);
 
-// Reaps `pid` if it has ended. Never blocks.
+// Reaps `pid` if it has ended; never blocks.
 std::optional<ExitStatus> reap(pid_t pid);
 
 }  // namespace dlaunch

@@ -26,8 +26,12 @@ struct Typed {
 // What the settings need to know of the machine, as functions so that tests need none of it.
 struct Machine {
   std::function<bool(const std::string& path)> is_readable_file;
+  std::function<bool(const std::string& path)> is_executable_file;
+  std::function<bool(const std::string& path)> is_folder;
+  // The first `limit` bytes; empty if it cannot be read.
+  std::function<std::string(const std::string& path, std::size_t limit)> read_file;
   std::function<std::vector<std::string>()> gpus;   // device files found, as CUDA indices
-  std::function<int()> cpus;                        // usable logical CPUs
+  std::function<int()> cpus;                        // usable logical CPUs, cgroup quota counted
   std::function<int()> cores;                       // usable physical cores, cgroup quota counted
   std::string own_folder;                           // of the dlaunch binary, for bare words
 };
@@ -42,6 +46,7 @@ struct Settings {
   Job job;
   std::string log_level = "warning";
   enum class Ask { run, explain, help, version } ask = Ask::run;
+  bool explain_json = false;  // --explain=json
   std::vector<std::pair<std::string, Origin>> origins;  // in the order of --help
   std::vector<std::string> warnings;                     // one line each, said before the start
   std::vector<std::string> debug;                        // flags accepted and ignored
