@@ -31,7 +31,8 @@ std::string random_id() {
 
 }  // namespace
 
-Agent::Agent(const Job& job, const Environment& environment, const SignalState& at_start, std::string log_base, int guard_line)
+Agent::Agent(const Job& job, const Environment& environment, const SignalState& at_start,
+             std::string log_base, int guard_line)
     : job_(job),
       environment_(environment),
       at_start_(at_start),
@@ -123,8 +124,8 @@ void Agent::on(const control::Welcome& message) { node_ = message.node_rank; }
 void Agent::on(const control::Waiting& message) {
   std::string here;
   for (const auto& node : message.here) here += (here.empty() ? "" : ", ") + node;
-  log::say("waiting for node" + std::string(message.missing.size() == 1 ? " " : "s ") + rank_list(message.missing) +
-           " of " + std::to_string(job_.nnodes) + " (here: " + here + "), " +
+  log::say("waiting for node" + std::string(message.missing.size() == 1 ? " " : "s ") +
+           rank_list(message.missing) + " of " + std::to_string(job_.nnodes) + " (here: " + here + "), " +
            time_left(std::chrono::milliseconds(message.left_ms)) + " left");
 }
 
@@ -137,8 +138,8 @@ void Agent::on(const control::Start& message) {
                                     [this, number = message.round](std::vector<std::string> stuck) {
                                       round_is_over(number, std::move(stuck));
                                     }};
-  rounds_.push_back(std::make_unique<WorkerGroup>(io_, spawner_, console_, job_, environment_, std::move(round),
-                                                  log_base_, std::move(events)));
+  rounds_.push_back(std::make_unique<WorkerGroup>(io_, spawner_, console_, job_, environment_,
+                                                  std::move(round), log_base_, std::move(events)));
   rounds_.back()->start();
   tell(control::Spawned{message.round});
 }

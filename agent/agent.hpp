@@ -27,7 +27,8 @@ namespace dlaunch {
 class Agent {
  public:
   // References are borrowed. `log_base`: see plan_logs. `guard_line`: see guard().
-  Agent(const Job& job, const Environment& environment, const SignalState& at_start, std::string log_base, int guard_line);
+  Agent(const Job& job, const Environment& environment, const SignalState& at_start, std::string log_base,
+        int guard_line);
 
   Verdict run();
 
@@ -60,7 +61,9 @@ class Agent {
   void end(Verdict verdict, std::string report);
   void end_in_a_hurry();
 
-  WorkerGroup* workers() { return rounds_.empty() || rounds_.back()->over() ? nullptr : rounds_.back().get(); }
+  WorkerGroup* workers() {
+    return rounds_.empty() || rounds_.back()->over() ? nullptr : rounds_.back().get();
+  }
 
   const Job& job_;
   const Environment& environment_;
@@ -72,19 +75,19 @@ class Agent {
   Spawner spawner_;
   boost::asio::posix::stream_descriptor guard_line_;
   boost::asio::signal_set signals_;
-  std::unique_ptr<CoordinatorHost> host_;   // on the hosting node
-  std::unique_ptr<Uplink> uplink_;          // on the others
+  std::unique_ptr<CoordinatorHost> host_;             // on the hosting node
+  std::unique_ptr<Uplink> uplink_;                    // on the others
   std::vector<std::unique_ptr<WorkerGroup>> rounds_;  // the last is the current; handlers refer to all
   int round_ = -1;
   int node_ = -1;
-  bool stop_told_ = false;                  // in this round, by the coordinator
-  std::optional<Verdict> verdict_;          // set once it is known; the end may still be awaited
+  bool stop_told_ = false;          // in this round, by the coordinator
+  std::optional<Verdict> verdict_;  // set once it is known; the end may still be awaited
   std::string report_;
-  bool alone_ = false;                      // no coordinator any more: end when the workers are gone
+  bool alone_ = false;  // no coordinator any more: end when the workers are gone
   int stop_signal_ = 0;
   std::optional<Clock::time_point> first_signal_[2];
   bool cannot_host_ = false;
-  bool ending_ = false;                     // nothing is left but the console's queue
+  bool ending_ = false;  // nothing is left but the console's queue
 };
 
 }  // namespace dlaunch

@@ -37,7 +37,8 @@ void install_interrupt() {
 }
 
 bool same_file(int a, int b) {
-  struct stat x {}, y {};
+  struct stat x {
+  }, y{};
   if (::fstat(a, &x) != 0 || ::fstat(b, &y) != 0) return false;
   return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
@@ -71,7 +72,7 @@ struct Console::Writer {
   std::atomic<bool> giving_up{false};
   std::atomic<bool> gave_up{false};
 
-  std::array<bool, 2> dead{};    // the thread's own, as the next
+  std::array<bool, 2> dead{};  // the thread's own, as the next
   std::array<bool, 2> losing{};
   std::promise<void> ended = {};
   std::thread thread = {};
@@ -158,7 +159,8 @@ bool Console::Writer::interrupt_until(std::future<void>& done) {
 }
 
 Console::Console(asio::any_io_executor main, std::function<void(const std::string&)> warn, int out, int err)
-    : warn_(std::move(warn)), one_screen_(same_file(out, err)),
+    : warn_(std::move(warn)),
+      one_screen_(same_file(out, err)),
       writer_(new Writer{.main = std::move(main), .console = this, .descriptors = {out, err}}) {
   install_interrupt();
   sigset_t all, before;

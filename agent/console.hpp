@@ -37,7 +37,8 @@ class Console {
 
   // `main` runs the users' calls, none of them after the console's end only if it has then stopped
   // running. `warn` is told of output that is lost because a disk is full.
-  Console(boost::asio::any_io_executor main, std::function<void(const std::string&)> warn, int out = 1, int err = 2);
+  Console(boost::asio::any_io_executor main, std::function<void(const std::string&)> warn, int out = 1,
+          int err = 2);
   // Gives up what is still queued and would block; drain first.
   ~Console();
   Console(const Console&) = delete;

@@ -73,19 +73,22 @@ void Coordinator::send_all(const Message& message) {
 std::string Coordinator::objection(const Hello& hello) const {
   if (hello.protocol != kProtocol) {
     return "control protocol " + std::to_string(hello.protocol) + " of dlaunch " + hello.version +
-           " there, protocol " + std::to_string(kProtocol) + " of dlaunch " DLAUNCH_VERSION
-           " on node 0: run the same dlaunch on all nodes";
+           " there, protocol " + std::to_string(kProtocol) +
+           " of dlaunch " DLAUNCH_VERSION " on node 0: run the same dlaunch on all nodes";
   }
   if (hello.run_id != job_.run_id) {
-    return "run id '" + hello.run_id + "' there, '" + job_.run_id + "' on node 0 (--rdzv_id): another job has this port";
+    return "run id '" + hello.run_id + "' there, '" + job_.run_id +
+           "' on node 0 (--rdzv_id): another job has this port";
   }
   if (hello.nnodes != job_.nnodes) {
     return "--nnodes " + std::to_string(hello.nnodes) + " there, --nnodes " + std::to_string(job_.nnodes) +
            " on node 0: give the same number on every node";
   }
-  if (hello.node_rank >= job_.nnodes) return "node rank " + std::to_string(hello.node_rank) + " of " + std::to_string(job_.nnodes) + " nodes";
+  if (hello.node_rank >= job_.nnodes)
+    return "node rank " + std::to_string(hello.node_rank) + " of " + std::to_string(job_.nnodes) + " nodes";
   if (hello.node_rank < 0 && job_.node_rank) {
-    return "it asks for a node rank to be assigned, node 0 was given --node_rank: type the same line on every node";
+    return "it asks for a node rank to be assigned, node 0 was given --node_rank: type the same line on "
+           "every node";
   }
   if (hello.node_rank >= 0 && !job_.node_rank) {
     return "it was given --node_rank " + std::to_string(hello.node_rank) +
@@ -94,17 +97,22 @@ std::string Coordinator::objection(const Hello& hello) const {
   return "";
 }
 
-void Coordinator::refuse(Peer peer, std::string reason, bool retry) {
+void Coordinator::refuse(Peer peer, const Hello& hello, std::string reason, bool retry) {
+  if (!retry && peer != 0) {
+    out_.push_back(Say{"refused " + hello.host + " (pid " + std::to_string(hello.pid) + "): " + reason});
+  }
   send(peer, Refused{std::move(reason), retry});
   out_.push_back(Drop{peer});
 }
 
 void Coordinator::hello(Peer peer, const Hello& hello, TimePoint now) {
   std::string reason = objection(hello);
-  if (!reason.empty()) return refuse(peer, reason);
-  if (phase_ == Phase::finishing || phase_ == Phase::over) return refuse(peer, "the job is just ending", true);
+  if (!reason.empty()) return refuse(peer, hello, reason);
+  if (phase_ == Phase::finishing || phase_ == Phase::over)
+    return refuse(peer, hello, "the job is just ending", true);
   if (phase_ != Phase::joining) {
-    return refuse(peer, "the job is complete and runs already (" + std::to_string(job_.nnodes) + " nodes)");
+    return refuse(peer, hello,
+                  "the job is complete and runs already (" + std::to_string(job_.nnodes) + " nodes)");
   }
   if (hello.node_rank < 0) {
     auto free = missing();
@@ -115,17 +123,21 @@ void Coordinator::hello(Peer peer, const Hello& hello, TimePoint now) {
       }
       return -1;
     }();
-    if (node < 0) return refuse(peer, "the job is full: all " + std::to_string(job_.nnodes) + " nodes have come");
+    if (node < 0)
+      return refuse(peer, hello, "the job is full: all " + std::to_string(job_.nnodes) + " nodes have come");
     return admit(peer, hello, node, now);
   }
   Peer first = -1;
   if (!at_node(hello.node_rank, &first)) return admit(peer, hello, hello.node_rank, now);
   if (first == 0) {
-    return refuse(peer, "node rank " + std::to_string(hello.node_rank) + " already runs on " +
-                            members_.at(0).hello.host + " (pid " + std::to_string(members_.at(0).hello.pid) +
-                            "): give every node its own --node_rank");
+    return refuse(peer, hello,
+                  "node rank " + std::to_string(hello.node_rank) + " already runs on " +
+                      members_.at(0).hello.host + " (pid " + std::to_string(members_.at(0).hello.pid) +
+                      "): give every node its own --node_rank");
   }
-  if (probes_.count(hello.node_rank)) return refuse(peer, "node rank " + std::to_string(hello.node_rank) + " is claimed twice already", true);
+  if (probes_.count(hello.node_rank))
+    return refuse(peer, hello, "node rank " + std::to_string(hello.node_rank) + " is claimed twice already",
+                  true);
   // A pod may have been started anew while its old connection looks alive: ask the first one.
   probes_[hello.node_rank] = Probe{peer, hello, now + kProbeTime};
   send(first, Ping{static_cast<std::uint64_t>(now.time_since_epoch().count())});
@@ -140,8 +152,9 @@ void Coordinator::settle_probe(int node, bool first_lives, TimePoint now) {
   Member* member = at_node(node, &first);
   if (first_lives && member) {
     std::string where = member->hello.host + " (pid " + std::to_string(member->hello.pid) + ")";
-    refuse(probe.claimant, "node rank " + std::to_string(node) + " already runs on " + where +
-                               ": give every node its own --node_rank");
+    refuse(probe.claimant, probe.hello,
+           "node rank " + std::to_string(node) + " already runs on " + where +
+               ": give every node its own --node_rank");
     return;
   }
   if (member) {
@@ -166,7 +179,8 @@ void Coordinator::start_if_complete() {
   if (phase_ != Phase::joining || !complete()) return;
   layout_.nodes.resize(static_cast<std::size_t>(job_.nnodes));
   for (const auto& [peer, member] : members_) {
-    layout_.nodes[static_cast<std::size_t>(member.node)] = {member.hello.host, member.hello.nproc, member.hello.role};
+    layout_.nodes[static_cast<std::size_t>(member.node)] = {member.hello.host, member.hello.nproc,
+                                                            member.hello.role};
   }
   phase_ = Phase::preparing;
   out_.push_back(PrepareRound{++round_});
@@ -254,7 +268,9 @@ void Coordinator::judge(TimePoint now) {
   }
   JobReport report = verdicts_.report(layout_, copies_);
   for (const auto& who : stuck_) report.notes.push_back("could not be ended: " + who);
-  if (restarts_ > 0) report.notes.push_back("after " + std::to_string(restarts_) + " of " + std::to_string(job_.max_restarts) + " restarts");
+  if (restarts_ > 0)
+    report.notes.push_back("after " + std::to_string(restarts_) + " of " + std::to_string(job_.max_restarts) +
+                           " restarts");
   if (!failure_note_.empty()) report.notes.push_back(failure_note_);
   fail(std::move(report), verdicts_.exit_code(), now);
 }
@@ -272,7 +288,7 @@ void Coordinator::finish(Finish message, TimePoint now) {
   phase_deadline_ = now + kByeTime;
   finish_ = message;
   send_all(message);
-  for (auto& [node, probe] : probes_) refuse(probe.claimant, "the job is just ending", true);
+  for (auto& [node, probe] : probes_) refuse(probe.claimant, probe.hello, "the job is just ending", true);
   probes_.clear();
   check_over(now);
 }
@@ -373,7 +389,8 @@ Actions Coordinator::received(Peer peer, const Message& message, TimePoint now) 
 Coordinator::Duration Coordinator::silence_allowed(const Member& member) const {
   // Starting workers from a slow file system keeps an agent busy.
   bool starting = phase_ == Phase::running && !member.spawned;
-  return starting ? std::max<Duration>(job_.join_timeout, job_.heartbeat_timeout) : Duration(job_.heartbeat_timeout);
+  return starting ? std::max<Duration>(job_.join_timeout, job_.heartbeat_timeout)
+                  : Duration(job_.heartbeat_timeout);
 }
 
 Actions Coordinator::tick(TimePoint now) {

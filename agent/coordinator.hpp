@@ -33,12 +33,15 @@ struct SendTo {
 struct Drop {  // close the connection once what was sent has left
   Peer peer;
 };
+struct Say {  // one sentence to whoever looks at node 0
+  std::string sentence;
+};
 struct PrepareRound {  // empty the store, find ports, then call round_ready
   int round;
 };
 struct Over {};  // every agent has been told and has answered, or the wait for it ran out
 
-using Action = std::variant<SendTo, Drop, PrepareRound, Over>;
+using Action = std::variant<SendTo, Drop, Say, PrepareRound, Over>;
 using Actions = std::vector<Action>;
 
 class Coordinator {
@@ -75,8 +78,8 @@ class Coordinator {
     TimePoint last_heard;
     TimePoint last_ping;
     std::chrono::microseconds rtt{};
-    bool spawned = false;   // in this round
-    bool gone = false;      // its workers of this round are gone: Done or Stopped
+    bool spawned = false;  // in this round
+    bool gone = false;     // its workers of this round are gone: Done or Stopped
     bool bye = false;
   };
   struct Probe {  // a second claim on a node rank, while the first is asked whether it lives
@@ -88,7 +91,7 @@ class Coordinator {
   void hello(Peer peer, const control::Hello& hello, TimePoint now);
   std::string objection(const control::Hello& hello) const;
   void admit(Peer peer, const control::Hello& hello, int node, TimePoint now);
-  void refuse(Peer peer, std::string reason, bool retry = false);
+  void refuse(Peer peer, const control::Hello& hello, std::string reason, bool retry = false);
   void settle_probe(int node, bool first_lives, TimePoint now);
   void start_if_complete();
   void worker_exited(Peer peer, Member& member, const control::WorkerExited& message, TimePoint now);
@@ -113,7 +116,7 @@ class Coordinator {
   int copies_ = 0;
   Phase phase_ = Phase::joining;
   TimePoint join_deadline_;
-  TimePoint phase_deadline_ = TimePoint::max();   // stopping: stuck; finishing: no more Byes
+  TimePoint phase_deadline_ = TimePoint::max();    // stopping: stuck; finishing: no more Byes
   TimePoint judge_not_before_ = TimePoint::min();  // a signal for the whole job may still come
   TimePoint last_tick_;
   TimePoint expected_tick_;
@@ -124,9 +127,9 @@ class Coordinator {
   int round_ = -1;
   int restarts_ = 0;
   Verdicts verdicts_;
-  int stop_signal_ = 0;                 // the job was told to stop by this signal
+  int stop_signal_ = 0;  // the job was told to stop by this signal
   std::string stopped_by_;
-  std::string lost_;                    // "node 1 (gpu-b) lost: …"
+  std::string lost_;  // "node 1 (gpu-b) lost: …"
   std::vector<std::string> stuck_;
   std::string notice_;
   std::string failure_note_;

@@ -4,6 +4,7 @@
 #include <boost/asio/post.hpp>
 
 #include "agent/meeting.hpp"
+#include "dlaunch/log.hpp"
 
 namespace dlaunch {
 
@@ -17,14 +18,14 @@ Result<> CoordinatorHost::open() {
   bool store = job_.store == StoreHost::agent;
   bool alone = job_.nnodes == 1;
   if (independent_copies(job_) || (alone && !store)) return {};
-  agent::NetThread::Config config;
+  NetThread::Config config;
   config.addresses = listening_addresses(job_);
   config.port = job_.master_port;
   config.store = store;
   config.on_control = [this](int fd, std::string first_bytes, std::string) {
     asio::post(io_, [this, fd, bytes = std::move(first_bytes)]() mutable { accept(fd, std::move(bytes)); });
   };
-  auto net = agent::NetThread::open(std::move(config));
+  auto net = NetThread::open(std::move(config));
   if (!net) return net.error();
   net_ = std::move(*net);
   return {};
@@ -35,12 +36,14 @@ void CoordinatorHost::accept(int fd, std::string first_bytes) {
   boost::system::error_code error;
   sockaddr_storage address{};
   socklen_t size = sizeof address;
-  bool six = ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 && address.ss_family == AF_INET6;
+  bool six =
+      ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 && address.ss_family == AF_INET6;
   socket.assign(six ? tcp::v6() : tcp::v4(), fd, error);
   if (error) return;
   first_bytes.erase(0, control::kMagic.size());
   Peer peer = next_peer_++;
-  auto session = std::make_unique<control::Session>(std::move(socket), std::move(first_bytes), job_.heartbeat_timeout);
+  auto session =
+      std::make_unique<control::Session>(std::move(socket), std::move(first_bytes), job_.heartbeat_timeout);
   auto& kept = *(sessions_[peer] = std::move(session));
   kept.start(
       [this, peer, &kept](control::Message message) {
@@ -57,7 +60,9 @@ void CoordinatorHost::from_own_agent(const control::Message& message) {
   perform(coordinator_.received(0, message, Clock::now()));
 }
 
-void CoordinatorHost::give_up(const std::string& reason) { perform(coordinator_.give_up(reason, Clock::now())); }
+void CoordinatorHost::give_up(const std::string& reason) {
+  perform(coordinator_.give_up(reason, Clock::now()));
+}
 
 void CoordinatorHost::perform(Actions actions) {
   for (const auto& action : actions) {
@@ -76,8 +81,11 @@ void CoordinatorHost::perform_one(const SendTo& action) {
 }
 
 void CoordinatorHost::perform_one(const Drop& action) {
-  if (auto session = sessions_.find(action.peer); session != sessions_.end()) session->second->close_when_sent();
+  if (auto session = sessions_.find(action.peer); session != sessions_.end())
+    session->second->close_when_sent();
 }
+
+void CoordinatorHost::perform_one(const Say& action) { log::say(action.sentence); }
 
 void CoordinatorHost::perform_one(const PrepareRound& action) {
   auto ready = [this](std::uint16_t port) { perform(coordinator_.round_ready(port, Clock::now())); };

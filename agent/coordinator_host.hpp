@@ -42,6 +42,7 @@ class CoordinatorHost {
   void perform(Actions actions);
   void perform_one(const SendTo& action);
   void perform_one(const Drop& action);
+  void perform_one(const Say& action);
   void perform_one(const PrepareRound& action);
   void perform_one(const Over& action);
   void arm();
@@ -50,7 +51,7 @@ class CoordinatorHost {
   const Job& job_;
   Events events_;
   Coordinator coordinator_;
-  std::unique_ptr<agent::NetThread> net_;
+  std::unique_ptr<NetThread> net_;
   std::optional<HeldPort> store_port_;
   std::map<Peer, std::unique_ptr<control::Session>> sessions_;
   Peer next_peer_ = 1;

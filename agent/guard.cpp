@@ -58,7 +58,8 @@ class Guard {
     if (line_open_) read_verdict();
     if (!verdict_known_) {
       log::error("the agent (pid " + std::to_string(agent_) + ") " +
-                     (agent_end_ ? describe(*agent_end_) : "was lost") + " before it could say how the job ended",
+                     (agent_end_ ? describe(*agent_end_) : "was lost") +
+                     " before it could say how the job ended",
                  "its workers on this node are killed");
     }
     kill_what_is_left();
@@ -112,7 +113,8 @@ class Guard {
       if (left.empty()) return;
       if (Clock::now() > deadline) {
         for (const auto& entry : left) {
-          log::warn("pid " + std::to_string(entry.pid) + " (state " + entry.state + ") did not end after SIGKILL");
+          log::warn("pid " + std::to_string(entry.pid) + " (state " + entry.state +
+                    ") did not end after SIGKILL");
         }
         return;
       }

@@ -17,10 +17,10 @@ struct Verdict {
 };
 
 // Runs `agent` in a child process in a session of its own, with the mask of `at_start`. The agent's
-// argument, which it owns, is its end of a SOCK_SEQPACKET pair: it reads one byte per signal that the guard was sent,
-// and end of file if the guard is gone. Returns in the guard alone, once no child is left; the caller
-// then ends the process by `leave`. Handed on are `stop_signals` (others of them keep their default action)
-// and SIGUSR1, SIGUSR2, SIGWINCH, unless they were ignored at start.
+// argument, which it owns, is its end of a SOCK_SEQPACKET pair: it reads one byte per signal that the guard
+// was sent, and end of file if the guard is gone. Returns in the guard alone, once no child is left; the
+// caller then ends the process by `leave`. Handed on are `stop_signals` (others of them keep their default
+// action) and SIGUSR1, SIGUSR2, SIGWINCH, unless they were ignored at start.
 Verdict guard(const SignalState& at_start, const std::set<int>& stop_signals,
               const std::function<Verdict(int guard_line)>& agent);
 

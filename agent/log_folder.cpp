@@ -40,7 +40,8 @@ Result<LogFolder> LogFolder::make(const Job& job, const Environment& environment
     std::error_code error;
     std::filesystem::create_directories(folder.base_, error);
     if (error) {
-      return Error{Errc::usage, "--log_dir '" + job.log_dir + "': " + error.message(), "name a folder that can be written"};
+      return Error{Errc::usage, "--log_dir '" + job.log_dir + "': " + error.message(),
+                   "name a folder that can be written"};
     }
     return folder;
   }

@@ -23,7 +23,7 @@
 #include "dlaunch/port_holder.hpp"
 #include "dlaunch/store/server.hpp"
 
-namespace dlaunch::agent {
+namespace dlaunch {
 namespace {
 
 namespace asio = boost::asio;
@@ -320,4 +320,4 @@ void NetThread::reset_store(std::function<void()> done) { loop_->reset_store(std
 bool NetThread::store_was_used() const { return loop_->was_used(); }
 void NetThread::store_enabled(bool on) { loop_->store_enabled(on); }
 
-}  // namespace dlaunch::agent
+}  // namespace dlaunch

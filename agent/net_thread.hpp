@@ -14,7 +14,7 @@
 
 #include "dlaunch/result.hpp"
 
-namespace dlaunch::agent {
+namespace dlaunch {
 
 class NetThread {
  public:
@@ -52,4 +52,4 @@ class NetThread {
   std::unique_ptr<Loop> loop_;
 };
 
-}  // namespace dlaunch::agent
+}  // namespace dlaunch

@@ -41,7 +41,8 @@ Result<OutputPipe> open_output_pipe() {
 
 class WorkerOutput::LogFile {
  public:
-  LogFile(std::string path, bool append, bool shared, const Warn& warn) : path_(std::move(path)), shared_(shared), warn_(warn) {
+  LogFile(std::string path, bool append, bool shared, const Warn& warn)
+      : path_(std::move(path)), shared_(shared), warn_(warn) {
     std::error_code ignored;  // what is wrong with the folder, open says too
     if (auto folder = std::filesystem::path(path_).parent_path(); !folder.empty()) {
       std::filesystem::create_directories(folder, ignored);
@@ -91,8 +92,13 @@ class WorkerOutput::LogFile {
 class WorkerOutput::Reader {
  public:
   Reader(WorkerOutput& owner, Stream stream, int descriptor, bool to_console, const std::string& label)
-      : owner_(owner), console_(owner.console_), stream_(stream), descriptor_(owner.executor_), partial_due_(owner.executor_),
-        linger_(owner.executor_), to_console_(to_console) {
+      : owner_(owner),
+        console_(owner.console_),
+        stream_(stream),
+        descriptor_(owner.executor_),
+        partial_due_(owner.executor_),
+        linger_(owner.executor_),
+        to_console_(to_console) {
     if (!label.empty()) label_.emplace(label);
     error_code error;
     descriptor_.assign(descriptor, error);
@@ -258,7 +264,8 @@ class WorkerOutput::Reader {
   bool give_up_when_empty_ = false;
 };
 
-WorkerOutput::WorkerOutput(asio::any_io_executor executor, Console& console, const WorkerLogs& logs, int out, int err, Warn warn)
+WorkerOutput::WorkerOutput(asio::any_io_executor executor, Console& console, const WorkerLogs& logs, int out,
+                           int err, Warn warn)
     : executor_(std::move(executor)), console_(console), logs_(logs), warn_(std::move(warn)) {
   readers_[0] = std::make_unique<Reader>(*this, Stream::out, out, logs.console_out, logs.label_out);
   readers_[1] = std::make_unique<Reader>(*this, Stream::err, err, logs.console_err, logs.label_err);
@@ -269,8 +276,10 @@ WorkerOutput::~WorkerOutput() { console_.remove(*this); }
 void WorkerOutput::start(std::function<void()> on_finished) {
   on_finished_ = std::move(on_finished);
   bool shared = !logs_.out_file.empty() && logs_.out_file == logs_.err_file;
-  if (!logs_.out_file.empty()) files_[0] = std::make_unique<LogFile>(logs_.out_file, logs_.append, shared, warn_);
-  if (!logs_.err_file.empty() && !shared) files_[1] = std::make_unique<LogFile>(logs_.err_file, logs_.append, false, warn_);
+  if (!logs_.out_file.empty())
+    files_[0] = std::make_unique<LogFile>(logs_.out_file, logs_.append, shared, warn_);
+  if (!logs_.err_file.empty() && !shared)
+    files_[1] = std::make_unique<LogFile>(logs_.err_file, logs_.append, false, warn_);
   console_.add(*this);
   readers_[0]->start(files_[0].get());
   readers_[1]->start(files_[shared ? 0 : 1].get());

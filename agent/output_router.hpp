@@ -38,8 +38,8 @@ class WorkerOutput : private Console::User {
   // is borrowed and outlives this. `warn` gets one line for each file that cannot be written; what
   // would have gone there is then shown on the console. To be destroyed when finished(), at the
   // earliest from on_finished, or when the executor runs no more.
-  WorkerOutput(boost::asio::any_io_executor executor, Console& console, const WorkerLogs& logs, int out, int err,
-               Warn warn);
+  WorkerOutput(boost::asio::any_io_executor executor, Console& console, const WorkerLogs& logs, int out,
+               int err, Warn warn);
   ~WorkerOutput();
 
   // Opens the files, with their folders, and begins to read. `on_finished` is called once, from the

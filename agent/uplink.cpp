@@ -73,26 +73,31 @@ void Uplink::connect(Addresses addresses, std::size_t index) {
     boost::system::error_code ignored;
     if (!cancelled) socket_.close(ignored);
   });
-  socket_.async_connect({address, job_.master_port}, [this, addresses, index](boost::system::error_code failure) {
-    bool in_time = try_limit_.cancel() > 0;
-    if (over_) return;
-    if (!failure) return connected();
-    trouble_ = in_time ? failure.message() : "no answer in 5 s";
-    for (char& c : trouble_) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    connect(addresses, index + 1);
-  });
+  socket_.async_connect({address, job_.master_port},
+                        [this, addresses, index](boost::system::error_code failure) {
+                          bool in_time = try_limit_.cancel() > 0;
+                          if (over_) return;
+                          if (!failure) return connected();
+                          trouble_ = in_time ? failure.message() : "no answer in 5 s";
+                          for (char& c : trouble_)
+                            c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+                          connect(addresses, index + 1);
+                        });
 }
 
 void Uplink::connected() {
-  sessions_.push_back(std::make_unique<control::Session>(std::move(socket_), std::string(), job_.heartbeat_timeout));
+  sessions_.push_back(
+      std::make_unique<control::Session>(std::move(socket_), std::string(), job_.heartbeat_timeout));
   auto& session = *sessions_.back();
   last_heard_ = Clock::now();
   trouble_ = "it is connected, but gives no answer: is that a dlaunch?";
-  session.start([this, &session](control::Message message) {
-    if (!over_ && &session == sessions_.back().get()) received(std::move(message));
-  }, [this, &session](std::string why) {
-    if (!over_ && &session == sessions_.back().get()) ended(std::move(why));
-  });
+  session.start(
+      [this, &session](control::Message message) {
+        if (!over_ && &session == sessions_.back().get()) received(std::move(message));
+      },
+      [this, &session](std::string why) {
+        if (!over_ && &session == sessions_.back().get()) ended(std::move(why));
+      });
   session.send_raw(std::string(control::kMagic));
   session.send(hello_);
 }
@@ -135,15 +140,18 @@ void Uplink::watch_time() {
       return fail(124, "timed out after " + std::to_string(job_.join_timeout.count()) +
                            " s (--join_timeout) waiting for node 0 at " + where() + ": " + trouble_);
     }
-    bool connected = !sessions_.empty() && last_heard_ + kAnswerLimit <= now && trouble_.rfind("it is connected", 0) == 0;
+    bool connected =
+        !sessions_.empty() && last_heard_ + kAnswerLimit <= now && trouble_.rfind("it is connected", 0) == 0;
     if (connected) sessions_.back()->close_now();
     if (now >= next_word_) {
       next_word_ = now + kNextWord;
-      log::say("waiting for node 0 at " + where() + " (" + trouble_ + "), " + time_left(deadline_ - now) + " left");
+      log::say("waiting for node 0 at " + where() + " (" + trouble_ + "), " + time_left(deadline_ - now) +
+               " left");
     }
   } else if (now - last_heard_ >= silence_) {
     auto seconds = std::chrono::duration_cast<std::chrono::seconds>(silence_).count();
-    return fail(125, "node 0 (" + where() + ") lost: nothing heard for " + std::to_string(seconds) + " s (--heartbeat_timeout)");
+    return fail(125, "node 0 (" + where() + ") lost: nothing heard for " + std::to_string(seconds) +
+                         " s (--heartbeat_timeout)");
   }
   watch_expected_ = std::min(now + 1s, welcomed_ ? last_heard_ + silence_ : deadline_);
   watch_.expires_at(watch_expected_);

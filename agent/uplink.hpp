@@ -23,7 +23,7 @@ class Uplink {
   struct Events {
     // The meeting point's addresses, before each try: true if this node has become the host itself.
     std::function<bool(const Addresses&)> looked_up;
-    std::function<void(control::Message)> message;      // all but Ping, Refused with retry
+    std::function<void(control::Message)> message;               // all but Ping, Refused with retry
     std::function<void(int exit_code, std::string why)> failed;  // told once: 124, 125, or 2 if refused
   };
 
@@ -57,9 +57,9 @@ class Uplink {
   Resolver resolver_;
   boost::asio::ip::tcp::socket socket_;
   std::vector<std::unique_ptr<control::Session>> sessions_;  // the last is the current
-  boost::asio::steady_timer pause_;     // between tries
-  boost::asio::steady_timer try_limit_; // of one connect
-  boost::asio::steady_timer watch_;     // waiting words, silence, join time-out
+  boost::asio::steady_timer pause_;                          // between tries
+  boost::asio::steady_timer try_limit_;                      // of one connect
+  boost::asio::steady_timer watch_;                          // waiting words, silence, join time-out
   Clock::time_point deadline_;
   Clock::time_point next_word_;
   Clock::time_point last_heard_;

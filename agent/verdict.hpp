@@ -21,8 +21,8 @@ namespace dlaunch {
 struct WorkerEnd {
   control::WorkerExited exited;
   int node = 0;
-  std::chrono::steady_clock::time_point failed_at;   // on the coordinator's clock
-  std::chrono::microseconds error{};                 // of that time: half the round trip
+  std::chrono::steady_clock::time_point failed_at;  // on the coordinator's clock
+  std::chrono::microseconds error{};                // of that time: half the round trip
 };
 
 class Verdicts {

@@ -45,8 +45,8 @@ std::string read_bounded(const std::string& path) {
 std::optional<std::chrono::steady_clock::time_point> written_at(const std::string& path) {
   struct stat info {};
   if (path.empty() || ::stat(path.c_str(), &info) != 0 || info.st_size == 0) return std::nullopt;
-  auto written = std::chrono::system_clock::time_point(std::chrono::seconds(info.st_mtim.tv_sec) +
-                                                       std::chrono::microseconds(info.st_mtim.tv_nsec / 1000));
+  auto written = std::chrono::system_clock::time_point(
+      std::chrono::seconds(info.st_mtim.tv_sec) + std::chrono::microseconds(info.st_mtim.tv_nsec / 1000));
   return std::chrono::steady_clock::now() - (std::chrono::system_clock::now() - written);
 }
 
@@ -87,11 +87,13 @@ bool WorkerGroup::start_one(int local) {
   auto worker = std::make_unique<Worker>();
   worker->local = local;
   bool copies = independent_copies(job_);
-  worker->rank = copies ? job_.copies->only.value_or(local) : round_.layout.rank_of(round_.node, local).global;
+  worker->rank =
+      copies ? job_.copies->only.value_or(local) : round_.layout.rank_of(round_.node, local).global;
   worker->logs = plan_logs(job_, round_, local, log_base_);
   if (!worker->logs.error_file.empty() && wants_log_folder(job_)) {
     std::error_code ignored;
-    std::filesystem::create_directories(std::filesystem::path(worker->logs.error_file).parent_path(), ignored);
+    std::filesystem::create_directories(std::filesystem::path(worker->logs.error_file).parent_path(),
+                                        ignored);
   }
   SpawnRequest request;
   request.arguments = worker_arguments(job_, round_, local);
@@ -108,7 +110,9 @@ bool WorkerGroup::start_one(int local) {
   workers_.push_back(std::move(worker));
   if (!child) {
     Errc code = child.error().code;
-    kept.status = ExitStatus{.code = code == Errc::not_found ? 127 : code == Errc::not_executable ? 126 : 125};
+    kept.status = ExitStatus{.code = code == Errc::not_found        ? 127
+                                     : code == Errc::not_executable ? 126
+                                                                    : 125};
     kept.ended = kept.started;
     kept.told = true;
     kept.output.reset();
@@ -127,29 +131,35 @@ bool WorkerGroup::start_one(int local) {
 }
 
 Result<> WorkerGroup::connect_output(Worker& worker, SpawnRequest& request, std::vector<int>& to_close) {
-  auto out = open_output_pipe();
-  if (!out) return out.error();
   auto err = open_output_pipe();
-  if (!err) {
-    to_close.insert(to_close.end(), {out->read, out->write});
-    return err.error();
+  if (!err) return err.error();
+  to_close.push_back(request.err = err->write);
+  OutputPipe out{-1, err->write};
+  // Two streams in one file come through one pipe, which keeps their order.
+  if (worker.logs.out_file.empty() || worker.logs.out_file != worker.logs.err_file) {
+    auto own = open_output_pipe();
+    if (!own) {
+      to_close.push_back(err->read);
+      return own.error();
+    }
+    out = *own;
+    to_close.push_back(out.write);
   }
-  request.out = out->write;
-  request.err = err->write;
-  to_close.insert(to_close.end(), {out->write, err->write});
-  worker.output = std::make_unique<WorkerOutput>(io_.get_executor(), console_, worker.logs, out->read, err->read,
-                                                 [](const std::string& what) { log::warn(what); });
+  request.out = out.write;
+  worker.output = std::make_unique<WorkerOutput>(io_.get_executor(), console_, worker.logs, out.read,
+                                                 err->read, [](const std::string& what) { log::warn(what); });
   return {};
 }
 
 // --- watching ---
 
 void WorkerGroup::watch(Worker& worker) {
-  worker.pidfd->async_wait(asio::posix::descriptor_base::wait_read, [this, &worker](boost::system::error_code error) {
-    if (error || !worker.alive()) return;
-    check(worker);
-    if (worker.alive()) watch(worker);  // a wake-up for nothing
-  });
+  worker.pidfd->async_wait(asio::posix::descriptor_base::wait_read,
+                           [this, &worker](boost::system::error_code error) {
+                             if (error || !worker.alive()) return;
+                             check(worker);
+                             if (worker.alive()) watch(worker);  // a wake-up for nothing
+                           });
 }
 
 void WorkerGroup::watch_children() {
@@ -174,7 +184,8 @@ void WorkerGroup::check(Worker& worker) {
   ::kill(-worker.pid, SIGTERM);
   ::kill(-worker.pid, SIGCONT);
   auto status = reap(worker.pid);
-  if (::kill(-worker.pid, 0) == 0) worker.kill_rest = std::min(kill_at_, Clock::now() + job_.shutdown_timeout);
+  if (::kill(-worker.pid, 0) == 0)
+    worker.kill_rest = std::min(kill_at_, Clock::now() + job_.shutdown_timeout);
   ended(worker, status.value_or(ExitStatus{.code = 125}));
 }
 
@@ -199,7 +210,8 @@ void WorkerGroup::output_finished(Worker& worker) {
 // --- what is told ---
 
 std::string WorkerGroup::name_of(const Worker& worker) const {
-  if (independent_copies(job_)) return "copy " + std::to_string(worker.rank) + " (pid " + std::to_string(worker.pid) + ")";
+  if (independent_copies(job_))
+    return "copy " + std::to_string(worker.rank) + " (pid " + std::to_string(worker.pid) + ")";
   return "rank " + std::to_string(worker.rank) + " (pid " + std::to_string(worker.pid) + ")";
 }
 
@@ -208,7 +220,7 @@ control::WorkerExited WorkerGroup::word_about(const Worker& worker) const {
   word.round = round_.number;
   word.rank = worker.rank;
   word.local = worker.local;
-  word.pid = worker.pid;
+  word.pid = std::max(worker.pid, 0);
   word.status = *worker.status;
   word.age_us = microseconds(Clock::now() - worker.ended);
   word.stopped = worker.was_stopped;
@@ -342,7 +354,8 @@ void WorkerGroup::settle() {
 
 void WorkerGroup::arm() {
   bool killing = give_up_at_ != TimePoint::max();
-  TimePoint next = std::min(next_word_, killing ? std::min(give_up_at_, Clock::now() + kKillAgain) : kill_at_);
+  TimePoint next =
+      std::min(next_word_, killing ? std::min(give_up_at_, Clock::now() + kKillAgain) : kill_at_);
   for (const auto& worker : workers_) next = std::min(next, worker->kill_rest);
   if (next == TimePoint::max()) return;
   if (timer_.expiry() == next) return;
@@ -365,7 +378,8 @@ void WorkerGroup::timer_fired() {
     if (give_up_at_ <= now) {
       std::vector<std::string> stuck;
       for (const auto& entry : descendants_of(::getpid())) {
-        auto worker = std::find_if(workers_.begin(), workers_.end(), [&](const auto& w) { return w->pid == entry.pid; });
+        auto worker = std::find_if(workers_.begin(), workers_.end(),
+                                   [&](const auto& w) { return w->pid == entry.pid; });
         stuck.push_back((worker == workers_.end() ? "pid " + std::to_string(entry.pid) : name_of(**worker)) +
                         ", state " + entry.state);
       }
@@ -385,7 +399,8 @@ std::string WorkerGroup::who_is_left() const {
     if (worker->alive()) names += (names.empty() ? "" : ", ") + name_of(*worker);
   }
   if (!names.empty()) return names;
-  for (const auto& entry : descendants_of(::getpid())) names += (names.empty() ? "left-over pid " : ", ") + std::to_string(entry.pid);
+  for (const auto& entry : descendants_of(::getpid()))
+    names += (names.empty() ? "left-over pid " : ", ") + std::to_string(entry.pid);
   return names;
 }
 
@@ -394,7 +409,8 @@ void WorkerGroup::say_whom_we_wait_for() {
   std::string who = who_is_left();
   if (who.empty()) return;
   auto left = std::chrono::duration_cast<std::chrono::seconds>(kill_at_ - Clock::now()).count();
-  log::say("waiting for " + who + " to end" + (left > 0 ? ", SIGKILL in " + std::to_string(left) + " s" : " after SIGKILL"));
+  log::say("waiting for " + who + " to end" +
+           (left > 0 ? ", SIGKILL in " + std::to_string(left) + " s" : " after SIGKILL"));
 }
 
 }  // namespace dlaunch

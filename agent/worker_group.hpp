@@ -70,8 +70,8 @@ class WorkerGroup {
     WorkerLogs logs;
     std::optional<ExitStatus> status;  // set once reaped
     TimePoint ended;
-    bool was_stopped = false;          // it ended after we had told it to
-    bool told = false;                 // its last words have been told, or it has none
+    bool was_stopped = false;                // it ended after we had told it to
+    bool told = false;                       // its last words have been told, or it has none
     TimePoint kill_rest = TimePoint::max();  // SIGKILL for what it left in its group
 
     bool alive() const { return pid > 0 && !status; }
@@ -112,10 +112,10 @@ class WorkerGroup {
   bool started_ = false;
   bool over_ = false;
   std::optional<TimePoint> stop_asked_;
-  TimePoint kill_at_ = TimePoint::max();   // the end of the grace
+  TimePoint kill_at_ = TimePoint::max();     // the end of the grace
   TimePoint give_up_at_ = TimePoint::max();  // 10 s after SIGKILL
   TimePoint next_word_ = TimePoint::max();
-  std::set<pid_t> asked_orphans_;          // got their SIGTERM
+  std::set<pid_t> asked_orphans_;  // got their SIGTERM
 };
 
 }  // namespace dlaunch

@@ -33,7 +33,8 @@ Result<HeldPort> HeldPort::hold(std::uint16_t port) {
     ::close(fd);
     return error;
   }
-  std::uint16_t bound = six ? reinterpret_cast<sockaddr_in6&>(address).sin6_port : reinterpret_cast<sockaddr_in&>(address).sin_port;
+  std::uint16_t bound = six ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                            : reinterpret_cast<sockaddr_in&>(address).sin_port;
   return HeldPort(fd, ntohs(bound));
 }
 

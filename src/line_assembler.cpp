@@ -34,7 +34,8 @@ std::string LineAssembler::feed(std::string_view bytes, Clock::time_point now) {
   std::size_t end = end_of_lines(bytes);
   // A carriage return that waited for its line feed is an end after all.
   bool waited = end == 0 && pending_.ends_with('\r') && bytes[0] != '\n';
-  if (end == 0 && !waited && pending_.size() + bytes.size() > kMaxLine) end = bytes.size() - cut_character(bytes);
+  if (end == 0 && !waited && pending_.size() + bytes.size() > kMaxLine)
+    end = bytes.size() - cut_character(bytes);
   if (end == 0 && !waited) {
     pending_ += bytes;
     return {};

@@ -30,11 +30,13 @@ const nlohmann::json* member(const nlohmann::json& object, const char* name) {
 
 WorkerLogs plan_logs(const Job& job, const Round& round, int local_rank, const std::string& base) {
   WorkerLogs logs;
-  std::string folder =
-      base.empty() ? "" : base + "/attempt_" + std::to_string(round.number) + "/" + std::to_string(local_rank) + "/";
+  std::string folder = base.empty() ? ""
+                                    : base + "/attempt_" + std::to_string(round.number) + "/" +
+                                          std::to_string(local_rank) + "/";
   if (!base.empty() && !independent_copies(job)) {
     // Nobody is shown a temporary folder, so it needs no folders inside, which cost as much as a worker.
-    std::string flat = base + "/error_" + std::to_string(round.number) + "_" + std::to_string(local_rank) + ".json";
+    std::string flat =
+        base + "/error_" + std::to_string(round.number) + "_" + std::to_string(local_rank) + ".json";
     logs.error_file = wants_log_folder(job) ? folder + "error.json" : flat;
   }
 
@@ -52,7 +54,8 @@ WorkerLogs plan_logs(const Job& job, const Round& round, int local_rank, const s
   auto teed = job.tee.of(local_rank);
   bool shown = job.local_ranks_filter.empty() || job.local_ranks_filter.contains(local_rank);
   std::string label = "[" + job.role + std::to_string(local_rank) + "]:";
-  auto plan = [&](StreamSpec::Streams stream, const char* name, std::string& file, bool& console, std::string& tag) {
+  auto plan = [&](StreamSpec::Streams stream, const char* name, std::string& file, bool& console,
+                  std::string& tag) {
     bool to_file = ((redirected | teed) & stream) != 0 && !folder.empty();
     if (to_file) file = folder + name;
     console = shown && (!to_file || (teed & stream));

@@ -109,7 +109,8 @@ Result<Child> Spawner::spawn(const SpawnRequest& request) {
     ::waitpid(launcher.pid, nullptr, 0);  // a failed exec leaves a zombie
     int reason = failure.value();
     if (reason == ENOENT) {  // the file was there a moment ago: its interpreter is not
-      return Error{Errc::not_found, "'" + request.arguments[0] + "': its interpreter (first line) was not found"};
+      return Error{Errc::not_found,
+                   "'" + request.arguments[0] + "': its interpreter (first line) was not found"};
     }
     if (reason == EACCES || reason == ENOEXEC || reason == EPERM || reason == ELIBBAD) {
       return cannot_run(request.arguments[0], reason);

@@ -29,7 +29,8 @@ std::vector<ProcessEntry> all_processes() {
   if (!folder) return all;
   while (dirent* item = ::readdir(folder)) {
     ProcessEntry entry;
-    if (item->d_name[0] >= '1' && item->d_name[0] <= '9' && read_stat(item->d_name, entry)) all.push_back(entry);
+    if (item->d_name[0] >= '1' && item->d_name[0] <= '9' && read_stat(item->d_name, entry))
+      all.push_back(entry);
   }
   ::closedir(folder);
   return all;

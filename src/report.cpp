@@ -10,9 +10,9 @@ namespace {
 
 using std::string_view;
 
-constexpr std::size_t kMaxLines = 20;        // of last words or of a message
+constexpr std::size_t kMaxLines = 20;  // of last words or of a message
 constexpr std::size_t kMaxLineBytes = 1024;
-constexpr std::size_t kMaxFailures = 8;      // told one by one; the rest is summed up
+constexpr std::size_t kMaxFailures = 8;  // told one by one; the rest is summed up
 
 // How many bytes at the front of `text` are one printable UTF-8 character; 0 for a byte that is not.
 std::size_t printable(string_view text) {
@@ -64,7 +64,8 @@ std::string quoted(string_view heading, const std::vector<std::string>& lines, b
   if (lines.empty()) return {};
   std::size_t from = newest && lines.size() > kMaxLines ? lines.size() - kMaxLines : 0;
   std::string text = "  " + std::string(heading) + ":\n";
-  for (std::size_t i = from; i < std::min(lines.size(), from + kMaxLines); ++i) text += "    | " + visible(lines[i]) + "\n";
+  for (std::size_t i = from; i < std::min(lines.size(), from + kMaxLines); ++i)
+    text += "    | " + visible(lines[i]) + "\n";
   return text;
 }
 
@@ -89,7 +90,9 @@ std::string ending(const ExitStatus& status) {
 }
 
 std::string workers(const std::vector<int>& ranks, bool copies) {
-  std::string noun = copies ? ranks.size() == 1 ? "copy " : "copies " : ranks.size() == 1 ? "rank " : "ranks ";
+  std::string noun = copies              ? ranks.size() == 1 ? "copy " : "copies "
+                     : ranks.size() == 1 ? "rank "
+                                         : "ranks ";
   return noun + rank_list(ranks);
 }
 
@@ -100,7 +103,8 @@ std::string grouped(string_view heading, const std::vector<std::pair<int, ExitSt
   std::vector<std::pair<std::string, std::vector<int>>> groups(ranks.begin(), ranks.end());
   for (auto& group : groups) std::sort(group.second.begin(), group.second.end());
   std::sort(groups.begin(), groups.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.first == "SIGKILL", a.second.front()) < std::pair(b.first == "SIGKILL", b.second.front());
+    return std::pair(a.first == "SIGKILL", a.second.front()) <
+           std::pair(b.first == "SIGKILL", b.second.front());
   });
   std::string text;
   for (const auto& [how, who] : groups) {
@@ -113,9 +117,9 @@ std::string grouped(string_view heading, const std::vector<std::pair<int, ExitSt
 std::string details(const WorkerFailure& failure) {
   std::string text;
   auto message = split_lines(failure.message);
-  bool told = !message.empty() && std::any_of(failure.last_words.begin(), failure.last_words.end(), [&](const auto& line) {
-    return line.find(message.front()) != std::string::npos;
-  });
+  bool told = !message.empty() &&
+              std::any_of(failure.last_words.begin(), failure.last_words.end(),
+                          [&](const auto& line) { return line.find(message.front()) != std::string::npos; });
   if (!told) text += quoted("message", message, /*newest=*/false);
   text += quoted("last words", failure.last_words, /*newest=*/true);
   if (!failure.log.empty()) text += "  log: " + visible(failure.log) + "\n";
@@ -132,7 +136,8 @@ std::string describe(const WorkerName& worker, int nnodes) {
   } else {
     text = "rank " + std::to_string(worker.rank);
     if (nnodes > 1) {
-      facts.push_back("node " + std::to_string(worker.node) + (worker.host.empty() ? "" : " " + visible(worker.host)));
+      facts.push_back("node " + std::to_string(worker.node) +
+                      (worker.host.empty() ? "" : " " + visible(worker.host)));
     }
     facts.push_back("local " + std::to_string(worker.local));
   }

@@ -13,7 +13,8 @@ using std::string_view;
 constexpr std::chrono::seconds kSameFailure{1};
 
 bool starts_with_any(string_view line, auto& heads) {
-  return std::any_of(std::begin(heads), std::end(heads), [&](string_view head) { return line.starts_with(head); });
+  return std::any_of(std::begin(heads), std::end(heads),
+                     [&](string_view head) { return line.starts_with(head); });
 }
 
 // PyTorch prints each line of an uncaught exception behind "[rank3]: ".
@@ -32,14 +33,26 @@ bool is_traceback_head(string_view line) { return line.ends_with("Traceback (mos
 constexpr string_view kChain[] = {"During handling of the above exception, another exception occurred:",
                                   "The above exception was the direct cause of the following exception:"};
 
-constexpr string_view kFatalHeads[] = {
-    "terminate called", "libc++abi: ", "Fatal Python error: ", "Fatal glibc error: ", "*** Aborted at ", "*** SIG",
-    "*** stack smashing detected ***", "*** buffer overflow detected ***", "!!!!!!! Segfault encountered",
-    "double free or corruption", "corrupted ", "free(): ", "malloc(): ", "malloc_consolidate(): ", "munmap_chunk(): ",
-    "realloc(): "};
+constexpr string_view kFatalHeads[] = {"terminate called",
+                                       "libc++abi: ",
+                                       "Fatal Python error: ",
+                                       "Fatal glibc error: ",
+                                       "*** Aborted at ",
+                                       "*** SIG",
+                                       "*** stack smashing detected ***",
+                                       "*** buffer overflow detected ***",
+                                       "!!!!!!! Segfault encountered",
+                                       "double free or corruption",
+                                       "corrupted ",
+                                       "free(): ",
+                                       "malloc(): ",
+                                       "malloc_consolidate(): ",
+                                       "munmap_chunk(): ",
+                                       "realloc(): "};
 
-constexpr string_view kSignalTexts[] = {"Segmentation fault", "Aborted", "Bus error", "Illegal instruction",
-                                        "Floating point exception", "Trace/breakpoint trap"};
+constexpr string_view kSignalTexts[] = {
+    "Segmentation fault",   "Aborted", "Bus error", "Illegal instruction", "Floating point exception",
+    "Trace/breakpoint trap"};
 
 bool is_fatal_head(string_view line) {
   if (line.empty()) return false;
@@ -50,19 +63,38 @@ bool is_fatal_head(string_view line) {
     if (line.starts_with("==") && line.find("==ERROR: ") != string_view::npos) return true;
     string_view text = line;
     if (text.ends_with(" (core dumped)")) text.remove_suffix(std::strlen(" (core dumped)"));
-    if (std::find(std::begin(kSignalTexts), std::end(kSignalTexts), text) != std::end(kSignalTexts)) return true;
+    if (std::find(std::begin(kSignalTexts), std::end(kSignalTexts), text) != std::end(kSignalTexts))
+      return true;
   }
   return line.ends_with("' failed.") && line.find(": Assertion `") != string_view::npos;
 }
 
 // Lines without indentation that belong to a block that began above them.
-constexpr string_view kContinued[] = {
-    "frame #", "C++ CapturedTraceback", "Exception raised from ", "CUDA kernel errors might", "Compile with `TORCH_USE_CUDA_DSA`",
-    "For debugging consider passing CUDA_LAUNCH_BLOCKING", "Device-side assertion", "Search for `cuda", "Last error:",
-    "ncclSystemError: ", "ncclInternalError: ", "ncclInvalidUsage: ", "ncclRemoteError: ", "ncclUnhandledCudaError: ",
-    "Thread 0x", "Current thread ", "Extension modules: ", "Python runtime state: ", "<no Python frame>", "PC: @", "@ "};
+constexpr string_view kContinued[] = {"frame #",
+                                      "C++ CapturedTraceback",
+                                      "Exception raised from ",
+                                      "CUDA kernel errors might",
+                                      "Compile with `TORCH_USE_CUDA_DSA`",
+                                      "For debugging consider passing CUDA_LAUNCH_BLOCKING",
+                                      "Device-side assertion",
+                                      "Search for `cuda",
+                                      "Last error:",
+                                      "ncclSystemError: ",
+                                      "ncclInternalError: ",
+                                      "ncclInvalidUsage: ",
+                                      "ncclRemoteError: ",
+                                      "ncclUnhandledCudaError: ",
+                                      "Thread 0x",
+                                      "Current thread ",
+                                      "Extension modules: ",
+                                      "Python runtime state: ",
+                                      "<no Python frame>",
+                                      "PC: @",
+                                      "@ "};
 
-bool is_indented_or_blank(string_view line) { return line.empty() || line.front() == ' ' || line.front() == '\t'; }
+bool is_indented_or_blank(string_view line) {
+  return line.empty() || line.front() == ' ' || line.front() == '\t';
+}
 
 // "ValueError: text", "torch.cuda.OutOfMemoryError: text", "KeyboardInterrupt"
 bool names_an_exception(string_view line) {
@@ -157,14 +189,16 @@ void Tail::end_line(Clock::time_point now) {
 std::vector<std::string> Tail::lines() const {
   std::vector<std::string> lines;
   std::size_t room = partial_.empty() ? kMaxLines : kMaxLines - 1;
-  for (std::size_t i = count_ - std::min(count_, room); i < count_; ++i) lines.push_back(ring_[i % kMaxLines]);
+  for (std::size_t i = count_ - std::min(count_, room); i < count_; ++i)
+    lines.push_back(ring_[i % kMaxLines]);
   if (!partial_.empty()) lines.push_back(partial_);
   return lines;
 }
 
 std::optional<Clock::time_point> Tail::evidence() const {
   State state = state_;
-  bool begins_a_chain = std::any_of(std::begin(kChain), std::end(kChain), [&](string_view text) { return text.starts_with(partial_); });
+  bool begins_a_chain = std::any_of(std::begin(kChain), std::end(kChain),
+                                    [&](string_view text) { return text.starts_with(partial_); });
   if (!partial_.empty() && !begins_a_chain) state = after(state, partial_, partial_at_);
   if (state.block == Block::none) return std::nullopt;
   return state.began;

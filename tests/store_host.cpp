@@ -8,11 +8,11 @@
 #include "agent/net_thread.hpp"
 
 int main(int argc, char** argv) {
-  dlaunch::agent::NetThread::Config config;
+  dlaunch::NetThread::Config config;
   config.addresses = {"127.0.0.1"};
   config.store = true;
   if (argc > 1) config.addresses = {argv[1]};
-  auto thread = dlaunch::agent::NetThread::open(std::move(config));
+  auto thread = dlaunch::NetThread::open(std::move(config));
   if (!thread) {
     std::fprintf(stderr, "store_host: %s\n", thread.error().text.c_str());
     return 1;

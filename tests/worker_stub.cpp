@@ -104,7 +104,9 @@ void step(const std::string& text, int argc, char** argv, int position) {
   if (verb == "exit") {
     std::_Exit(std::stoi(rest));
   } else if (verb == "signal") {
-    struct rlimit none {0, 0};
+    struct rlimit none {
+      0, 0
+    };
     ::setrlimit(RLIMIT_CORE, &none);
     int number = std::stoi(rest);
     ::signal(number, SIG_DFL);
@@ -173,7 +175,8 @@ void step(const std::string& text, int argc, char** argv, int position) {
     await_file(rest);
   } else if (verb == "read") {
     char bytes[4096];
-    for (ssize_t n; (n = ::read(0, bytes, sizeof bytes)) > 0;) put(1, std::string(bytes, static_cast<std::size_t>(n)));
+    for (ssize_t n; (n = ::read(0, bytes, sizeof bytes)) > 0;)
+      put(1, std::string(bytes, static_cast<std::size_t>(n)));
   } else if (verb == "fork" || verb == "setsid" || verb == "daemon") {
     if (pid_t child = ::fork(); child == 0) {
       if (verb != "fork") ::setsid();
@@ -199,7 +202,8 @@ void step(const std::string& text, int argc, char** argv, int position) {
 
 int main(int argc, char** argv) {
   for (int i = 1; i < argc && std::strcmp(argv[i], "--") != 0; ++i) {
-    bool injected = std::strcmp(argv[i], "--process_index") == 0 || std::strcmp(argv[i], "--process_num") == 0;
+    bool injected =
+        std::strcmp(argv[i], "--process_index") == 0 || std::strcmp(argv[i], "--process_num") == 0;
     injected ? static_cast<void>(++i) : step(argv[i], argc, argv, i);
   }
   return 0;

@@ -44,10 +44,10 @@ struct Program {
 
 // N copies of one program that share a node's GPUs (--process_num).
 struct Copies {
-  int count = 0;             // --process_num
+  int count = 0;                 // --process_num
   std::optional<int> only = {};  // --process_index: run this copy alone
-  bool group = false;        // --process_group: the copies are ranks of one group
-  bool keep_going = true;    // the others finish when one fails
+  bool group = false;            // --process_group: the copies are ranks of one group
+  bool keep_going = true;        // the others finish when one fails
 };
 
 // Which streams of which local rank: torchrun's grammar, "3" or "0:1,1:2".
@@ -75,8 +75,8 @@ struct Job {
   // Where the nodes meet.
   std::string master_addr = "127.0.0.1";  // as it was given: a name stays a name
   bool master_addr_given = false;
-  std::uint16_t master_port = 0;          // 0: any free port (one node only)
-  std::optional<bool> is_host;            // --rdzv_conf is_host=, with assigned ranks only
+  std::uint16_t master_port = 0;  // 0: any free port (one node only)
+  std::optional<bool> is_host;    // --rdzv_conf is_host=, with assigned ranks only
   std::chrono::seconds join_timeout{900};
   std::chrono::seconds heartbeat_timeout{30};
 
@@ -93,15 +93,15 @@ struct Job {
   Program program;
   std::optional<Copies> copies;
   GpuBind gpu_bind = GpuBind::node;
-  std::vector<std::string> gpus;      // this node's list, strings kept; empty: none are to be seen
-  std::optional<int> omp_threads;     // none: leave OMP_NUM_THREADS as it is
+  std::vector<std::string> gpus;   // this node's list, strings kept; empty: none are to be seen
+  std::optional<int> omp_threads;  // none: leave OMP_NUM_THREADS as it is
 
   // Output.
-  std::string log_dir;                // empty: no files unless redirects or tee ask for them
+  std::string log_dir;  // empty: no files unless redirects or tee ask for them
   StreamSpec redirects;
   StreamSpec tee;
-  std::set<int> local_ranks_filter;   // console shows these only; empty: all
-  std::string log_file;               // --log_file: both streams of a worker to one file; %i and %r
+  std::set<int> local_ranks_filter;  // console shows these only; empty: all
+  std::string log_file;              // --log_file: both streams of a worker to one file; %i and %r
 };
 
 // Is this a set of independent copies, with no group, no store and no port?

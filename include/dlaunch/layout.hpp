@@ -11,16 +11,16 @@
 namespace dlaunch {
 
 struct NodePlace {
-  std::string host;   // as the node calls itself, for messages
-  int nproc = 1;      // workers on this node
+  std::string host;  // as the node calls itself, for messages
+  int nproc = 1;     // workers on this node
   std::string role;
 };
 
 struct WorkerRank {
-  int global = 0;      // 0 .. world_size - 1
-  int local = 0;       // 0 .. nproc - 1 of its node
+  int global = 0;  // 0 .. world_size - 1
+  int local = 0;   // 0 .. nproc - 1 of its node
   int node = 0;
-  int in_role = 0;     // counted among the nodes with the same role
+  int in_role = 0;  // counted among the nodes with the same role
 };
 
 struct Layout {
@@ -34,10 +34,10 @@ struct Layout {
 
 // One attempt to run all workers, as a node is told of it. Nothing may cache a rank across rounds.
 struct Round {
-  int number = 0;            // TORCHELASTIC_RESTART_COUNT on all nodes
+  int number = 0;  // TORCHELASTIC_RESTART_COUNT on all nodes
   Layout layout;
-  int node = 0;              // this node's rank
-  std::string master_addr;   // what this node's workers get
+  int node = 0;             // this node's rank
+  std::string master_addr;  // what this node's workers get
   std::uint16_t master_port = 0;
   StoreHost store = StoreHost::agent;
 };

@@ -11,14 +11,14 @@ namespace dlaunch {
 
 // Where one worker's streams go in one round.
 struct WorkerLogs {
-  std::string out_file;     // empty: none; the same as err_file with --log_file
-  std::string err_file;     // empty: none
+  std::string out_file;  // empty: none; the same as err_file with --log_file
+  std::string err_file;  // empty: none
   bool console_out = true;
   bool console_err = true;
-  bool append = false;      // --log_file in rounds after the first
-  std::string label_out;    // in front of each console line: torchrun's "[default0]:" with --tee
+  bool append = false;    // --log_file in rounds after the first
+  std::string label_out;  // in front of each console line: torchrun's "[default0]:" with --tee
   std::string label_err;
-  std::string error_file;   // TORCHELASTIC_ERROR_FILE; empty: none
+  std::string error_file;  // TORCHELASTIC_ERROR_FILE; empty: none
 };
 
 // `base` is <log_dir or private temporary folder>/<run id>_<random>, made once per agent by the

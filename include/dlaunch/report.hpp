@@ -15,12 +15,12 @@ namespace dlaunch {
 
 // A worker as people know it.
 struct WorkerName {
-  int rank = 0;       // global; for independent copies the index
+  int rank = 0;  // global; for independent copies the index
   int node = 0;
   std::string host = {};
   int local = 0;
   int pid = 0;
-  int copies = 0;     // above 0: one of that many independent copies
+  int copies = 0;  // above 0: one of that many independent copies
 };
 
 // "rank 5 (node 1 gpu-b, local 1, pid 4242)"; without the node on one node: "rank 1 (local 1, pid 4)";
@@ -30,11 +30,11 @@ std::string describe(const WorkerName& worker, int nnodes);
 struct WorkerFailure {
   WorkerName worker = {};
   ExitStatus status = {};
-  std::chrono::duration<double> after{};  // since it was started
-  std::string exec_error = {};                 // not empty: it could not be started, and why
-  std::string message = {};                    // of error.json, may be empty
-  std::vector<std::string> last_words = {};    // last lines of its stderr, raw bytes
-  std::string log = {};                        // path of its stderr file, may be empty
+  std::chrono::duration<double> after{};     // since it was started
+  std::string exec_error = {};               // not empty: it could not be started, and why
+  std::string message = {};                  // of error.json, may be empty
+  std::vector<std::string> last_words = {};  // last lines of its stderr, raw bytes
+  std::string log = {};                      // path of its stderr file, may be empty
 };
 
 // The worker and its end on one line: "rank 1 (local 1, pid 4) exited with code 3 after 12.4 s",
@@ -42,12 +42,13 @@ struct WorkerFailure {
 std::string describe(const WorkerFailure& failure, int nnodes);
 
 struct JobReport {
-  std::string reason = {};                     // used for the first line if there is no `first`
-  std::optional<WorkerFailure> first = {};     // the first failure
-  std::vector<WorkerFailure> tied = {};        // too close to tell apart, shown as well
-  std::vector<WorkerFailure> others = {};      // ended by themselves with a failure, later (all copies under --keep_going)
+  std::string reason = {};                  // used for the first line if there is no `first`
+  std::optional<WorkerFailure> first = {};  // the first failure
+  std::vector<WorkerFailure> tied = {};     // too close to tell apart, shown as well
+  std::vector<WorkerFailure> others =
+      {};  // ended by themselves with a failure, later (all copies under --keep_going)
   std::vector<std::pair<int, ExitStatus>> stopped = {};  // rank and end of workers that dlaunch stopped
-  std::vector<std::string> notes = {};         // further lines: what is unknown, restarts used up, hints
+  std::vector<std::string> notes = {};  // further lines: what is unknown, restarts used up, hints
   int nnodes = 1;
 };
 

@@ -10,14 +10,14 @@
 namespace dlaunch {
 
 enum class Errc {
-  usage,            // what was typed or exported cannot be used: exit 2
-  bad_frame,        // bytes from a peer that no further byte can mend
-  timed_out,        // a bounded wait ran out
-  unreachable,      // a peer or a name cannot be reached now
-  refused,          // a peer answered no
-  not_found,        // a program, file or name does not exist
-  not_executable,   // a program exists and cannot be run
-  failed,           // the system refused a call
+  usage,           // what was typed or exported cannot be used: exit 2
+  bad_frame,       // bytes from a peer that no further byte can mend
+  timed_out,       // a bounded wait ran out
+  unreachable,     // a peer or a name cannot be reached now
+  refused,         // a peer answered no
+  not_found,       // a program, file or name does not exist
+  not_executable,  // a program exists and cannot be run
+  failed,          // the system refused a call
 };
 
 struct Error {

@@ -19,7 +19,7 @@ namespace dlaunch {
 // dashes in front) to the last value typed; switches map to "1". Made by launcher/flags.
 struct Typed {
   std::map<std::string, std::string> flags;
-  std::vector<std::string> program;  // the program and all that follows, untouched
+  std::vector<std::string> program;    // the program and all that follows, untouched
   std::string invoked_as = "dlaunch";  // basename of argv[0]
 };
 
@@ -30,10 +30,10 @@ struct Machine {
   std::function<bool(const std::string& path)> is_folder;
   // The first `limit` bytes; empty if it cannot be read.
   std::function<std::string(const std::string& path, std::size_t limit)> read_file;
-  std::function<std::vector<std::string>()> gpus;   // device files found, as CUDA indices
-  std::function<int()> cpus;                        // usable logical CPUs, cgroup quota counted
-  std::function<int()> cores;                       // usable physical cores, cgroup quota counted
-  std::string own_folder;                           // of the dlaunch binary, for bare words
+  std::function<std::vector<std::string>()> gpus;  // device files found, as CUDA indices
+  std::function<int()> cpus;                       // usable logical CPUs, cgroup quota counted
+  std::function<int()> cores;                      // usable physical cores, cgroup quota counted
+  std::string own_folder;                          // of the dlaunch binary, for bare words
 };
 Machine this_machine();
 
@@ -46,10 +46,10 @@ struct Settings {
   Job job;
   std::string log_level = "warning";
   enum class Ask { run, explain, help, version } ask = Ask::run;
-  bool explain_json = false;  // --explain=json
+  bool explain_json = false;                            // --explain=json
   std::vector<std::pair<std::string, Origin>> origins;  // in the order of --help
-  std::vector<std::string> warnings;                     // one line each, said before the start
-  std::vector<std::string> debug;                        // flags accepted and ignored
+  std::vector<std::string> warnings;                    // one line each, said before the start
+  std::vector<std::string> debug;                       // flags accepted and ignored
 };
 
 Result<Settings> settle(const Typed& typed, const Environment& environment, const Machine& machine);

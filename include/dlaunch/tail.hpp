@@ -50,7 +50,7 @@ class Tail {
   std::array<std::string, kMaxLines> ring_;  // line n is at n % kMaxLines
   std::size_t count_ = 0;                    // lines that ended
   std::string partial_;
-  bool redrawn_ = false;                     // a carriage return is the last byte of partial_'s line so far
+  bool redrawn_ = false;  // a carriage return is the last byte of partial_'s line so far
   Clock::time_point partial_at_{};
   State state_;
 };

@@ -33,14 +33,18 @@ class Writer {
     object_[name] = {{"code", value.code}, {"signal", value.signal}, {"core", value.core}};
   }
 
-  void store(const char* name, StoreHost value) { object_[name] = value == StoreHost::agent ? "agent" : "worker"; }
+  void store(const char* name, StoreHost value) {
+    object_[name] = value == StoreHost::agent ? "agent" : "worker";
+  }
 
   void layout(const char* name, const Layout& value) {
     Json runs = Json::array();
     for (std::size_t i = 0; i < value.nodes.size();) {
       const auto& first = value.nodes[i];
       Json hosts = Json::array();
-      for (; i < value.nodes.size() && value.nodes[i].nproc == first.nproc && value.nodes[i].role == first.role; ++i) {
+      for (;
+           i < value.nodes.size() && value.nodes[i].nproc == first.nproc && value.nodes[i].role == first.role;
+           ++i) {
         hosts.push_back(value.nodes[i].host);
       }
       runs.push_back({{"nproc", first.nproc}, {"role", first.role}, {"hosts", std::move(hosts)}});
@@ -147,7 +151,8 @@ class Reader {
     // A number above the signed range is kept apart by the parser; each is compared in its own type.
     if (from.is_number_unsigned()) {
       auto number = from.get<std::uint64_t>();
-      if (number > static_cast<std::uint64_t>(most) || (least > 0 && number < static_cast<std::uint64_t>(least))) {
+      if (number > static_cast<std::uint64_t>(most) ||
+          (least > 0 && number < static_cast<std::uint64_t>(least))) {
         return fail(name);
       }
       value = static_cast<T>(number);
@@ -262,9 +267,9 @@ void members(auto& each, auto& m, const Ping*) {
 }
 
 // In the order of Message's alternatives.
-constexpr const char* kTypes[] = {"Hello",   "Spawned", "WorkerExited", "Stopped", "Done",
-                                  "Signalled", "Pong",  "Bye",          "Welcome", "Refused",
-                                  "Waiting", "Start",   "Stop",         "Finish",  "Ping"};
+constexpr const char* kTypes[] = {"Hello",     "Spawned", "WorkerExited", "Stopped", "Done",
+                                  "Signalled", "Pong",    "Bye",          "Welcome", "Refused",
+                                  "Waiting",   "Start",   "Stop",         "Finish",  "Ping"};
 static_assert(std::size(kTypes) == std::variant_size_v<Message>);
 
 std::string body_of(const Message& message) {
@@ -293,7 +298,8 @@ struct Shrink {
   void operator()(WorkerExited& m) const {
     std::size_t words = 0;
     for (const auto& line : m.last_words) words += line.size() + 1;
-    auto* longest = std::max({&m.message, &m.exec_error, &m.log}, [](auto* a, auto* b) { return a->size() < b->size(); });
+    auto* longest =
+        std::max({&m.message, &m.exec_error, &m.log}, [](auto* a, auto* b) { return a->size() < b->size(); });
     if (words > longest->size()) {
       keep_newer_half(m.last_words);
     } else {
@@ -320,7 +326,8 @@ struct Bound {
   void operator()(Hello& m) const { m.addresses.resize(std::min(m.addresses.size(), kMaxTexts)); }
   void operator()(WorkerExited& m) const {
     auto& lines = m.last_words;
-    if (lines.size() > kMaxTexts) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(kMaxTexts));
+    if (lines.size() > kMaxTexts)
+      lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(kMaxTexts));
   }
   void operator()(Stopped& m) const { m.stuck.resize(std::min(m.stuck.size(), kMaxTexts)); }
   void operator()(Waiting& m) const { m.here.resize(std::min(m.here.size(), kMaxTexts)); }
@@ -359,14 +366,16 @@ std::string encode(const Message& message) {
     body = body_of(bounded);
   }
   std::string frame(4, '\0');
-  for (int i = 0; i < 4; ++i) frame[static_cast<std::size_t>(i)] = static_cast<char>(body.size() >> (8 * i) & 0xff);
+  for (int i = 0; i < 4; ++i)
+    frame[static_cast<std::size_t>(i)] = static_cast<char>(body.size() >> (8 * i) & 0xff);
   return frame + body;
 }
 
 Result<std::optional<Message>> take_message(std::string_view& in) {
   if (in.size() < 4) return std::optional<Message>{};
   std::size_t length = 0;
-  for (int i = 3; i >= 0; --i) length = length << 8 | static_cast<unsigned char>(in[static_cast<std::size_t>(i)]);
+  for (int i = 3; i >= 0; --i)
+    length = length << 8 | static_cast<unsigned char>(in[static_cast<std::size_t>(i)]);
   if (length > kMaxFrame) return broken("frame of " + std::to_string(length) + " bytes is over the limit");
   if (in.size() - 4 < length) return std::optional<Message>{};
 

@@ -84,15 +84,18 @@ void Session::send_raw(std::string bytes) {
 
 void Session::write() {
   writing_ = true;
-  asio::async_write(socket_, asio::buffer(out_.front()), [this](boost::system::error_code error, std::size_t) {
-    writing_ = false;
-    if (ended_) return tell_end_if_idle();
-    // Why writing failed is often said better by the read side, which sees the reset or the end.
-    if (error) return end(error == asio::error::broken_pipe ? "connection closed" : error.message());
-    out_.pop_front();
-    if (!out_.empty()) return write();
-    if (closing_) end("closed");
-  });
+  asio::async_write(socket_, asio::buffer(out_.front()),
+                    [this](boost::system::error_code error, std::size_t) {
+                      writing_ = false;
+                      if (ended_) return tell_end_if_idle();
+                      // Why writing failed is often said better by the read side, which sees the reset or the
+                      // end.
+                      if (error)
+                        return end(error == asio::error::broken_pipe ? "connection closed" : error.message());
+                      out_.pop_front();
+                      if (!out_.empty()) return write();
+                      if (closing_) end("closed");
+                    });
 }
 
 void Session::close_when_sent() {

@@ -57,7 +57,8 @@ void row(const char* name, std::size_t bytes, double wall, double cpu) {
   std::printf("%-28s %8.0f MB/s   %8.0f MB per CPU second\n", name, megabytes / wall, megabytes / cpu);
 }
 
-void through_router(const char* name, const WorkerLogs& logs, bool to_stderr, const std::string& block, std::size_t bytes) {
+void through_router(const char* name, const WorkerLogs& logs, bool to_stderr, const std::string& block,
+                    std::size_t bytes) {
   boost::asio::io_context io;
   auto worker = open_output_pipe(), other = open_output_pipe();
   pid_t writer = start_writer(*worker, block, bytes);
@@ -66,9 +67,11 @@ void through_router(const char* name, const WorkerLogs& logs, bool to_stderr, co
   auto begin = std::chrono::steady_clock::now();
   double cpu = cpu_seconds(RUSAGE_SELF);
   {
-    Console console(io.get_executor(), [](const std::string&) {}, null, null);
+    Console console(
+        io.get_executor(), [](const std::string&) {}, null, null);
     WorkerOutput output(io.get_executor(), console, logs, to_stderr ? other->read : worker->read,
-                        to_stderr ? worker->read : other->read, [](const std::string& line) { std::puts(line.c_str()); });
+                        to_stderr ? worker->read : other->read,
+                        [](const std::string& line) { std::puts(line.c_str()); });
     output.start([] {});
     io.run();
     console.drain(std::nullopt);

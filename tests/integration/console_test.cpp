@@ -19,7 +19,8 @@ struct ConsoleTest : testing::Test, Console::User {
   void on_broken(Stream stream) override { (stream == Stream::out ? out_broke : err_broke) = true; }
 
   Console& open(int to_out, int to_err) {
-    console = std::make_unique<Console>(io.get_executor(), [this](const std::string& line) { warnings.push_back(line); }, to_out, to_err);
+    console = std::make_unique<Console>(
+        io.get_executor(), [this](const std::string& line) { warnings.push_back(line); }, to_out, to_err);
     console->add(*this);
     return *console;
   }
@@ -118,7 +119,10 @@ TEST_F(ConsoleTest, AStreamWithoutAReaderIsBrokenAndTheOtherGoesOn) {
   while (!console.full()) console.write(Stream::err, std::string(1 << 20, 'x'));
   for (int i = 0; i < 100; ++i) console.write(Stream::out, std::string(1 << 20, 'x'));
   std::size_t got = 0;
-  EXPECT_TRUE(run_until(io, [&] { got += err.take().size(); return rooms > 0; }));
+  EXPECT_TRUE(run_until(io, [&] {
+    got += err.take().size();
+    return rooms > 0;
+  }));
   sigset_t pending;
   ::sigpending(&pending);
   EXPECT_FALSE(::sigismember(&pending, SIGPIPE));
@@ -129,7 +133,10 @@ TEST_F(ConsoleTest, RoomIsTold) {
   while (!console.full()) console.write(Stream::out, std::string(65536, 'x'));
   io.run_for(10ms);
   EXPECT_EQ(rooms, 0);
-  EXPECT_TRUE(run_until(io, [&] { out.take(); return rooms == 1; }));
+  EXPECT_TRUE(run_until(io, [&] {
+    out.take();
+    return rooms == 1;
+  }));
   EXPECT_FALSE(console.full());
 }
 
@@ -140,7 +147,9 @@ TEST_F(ConsoleTest, AFullDiskLosesOutputWithOneWarningAndNothingBreaks) {
   for (int i = 0; i < 10; ++i) console.write(Stream::out, "lost\n");
   EXPECT_TRUE(console.drain(5s));
   EXPECT_TRUE(run_until(io, [&] { return !warnings.empty(); }));
-  EXPECT_EQ(warnings, (std::vector<std::string>{"stdout: No space left on device; what the workers say there is lost until there is room"}));
+  EXPECT_EQ(warnings,
+            (std::vector<std::string>{
+                "stdout: No space left on device; what the workers say there is lost until there is room"}));
   EXPECT_FALSE(out_broke);
   this->console.reset();
   ::close(full);
@@ -183,7 +192,10 @@ TEST_F(ConsoleTest, TellsWhenItIsDrained) {
   io.run_for(10ms);
   EXPECT_FALSE(drained);
   std::size_t got = 0;
-  EXPECT_TRUE(run_until(io, [&] { got += out.take().size(); return drained; }));
+  EXPECT_TRUE(run_until(io, [&] {
+    got += out.take().size();
+    return drained;
+  }));
   EXPECT_EQ(got + out.take().size(), 1u << 20);
 }
 

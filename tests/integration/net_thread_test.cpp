@@ -18,7 +18,7 @@
 #include "../store_vectors.hpp"
 #include "dlaunch/store/client.hpp"
 
-namespace dlaunch::agent {
+namespace dlaunch {
 namespace {
 
 using namespace std::chrono_literals;
@@ -369,4 +369,4 @@ TEST(NetThread, LeavesAllSignalsToTheMainThread) {
 }
 
 }  // namespace
-}  // namespace dlaunch::agent
+}  // namespace dlaunch

@@ -25,8 +25,9 @@ struct Worker {
     auto err_pipe = open_output_pipe();
     out = out_pipe->write;
     err = err_pipe->write;
-    output = std::make_unique<WorkerOutput>(io.get_executor(), console, logs, out_pipe->read, err_pipe->read,
-                                            [&warnings](const std::string& line) { warnings.push_back(line); });
+    output =
+        std::make_unique<WorkerOutput>(io.get_executor(), console, logs, out_pipe->read, err_pipe->read,
+                                       [&warnings](const std::string& line) { warnings.push_back(line); });
     output->start([this] { ++finishes; });
   }
   ~Worker() { end(); }
@@ -43,7 +44,9 @@ struct Worker {
 
 struct OutputRouterTest : testing::Test {
   OutputRouterTest() {
-    console.emplace(io.get_executor(), [this](const std::string& line) { warnings.push_back(line); }, screen.write, errors.write);
+    console.emplace(
+        io.get_executor(), [this](const std::string& line) { warnings.push_back(line); }, screen.write,
+        errors.write);
     ::signal(SIGPIPE, SIG_IGN);
   }
   ~OutputRouterTest() { ::signal(SIGPIPE, SIG_DFL); }
@@ -64,7 +67,10 @@ struct OutputRouterTest : testing::Test {
     }));
     bool drained = false;
     console->when_drained([&] { drained = true; });
-    EXPECT_TRUE(run_until(io, [&] { shown += screen.take(); return drained; }));
+    EXPECT_TRUE(run_until(io, [&] {
+      shown += screen.take();
+      return drained;
+    }));
     return shown + screen.take();
   }
 
@@ -92,7 +98,10 @@ TEST_F(OutputRouterTest, CharactersCutAtTheReadBoundaryComeOutWhole) {
   auto& worker = start();
   std::string text(65535, 'a');
   for (int i = 0; i < 30'000; ++i) text += "\xe2\x82\xac";
-  std::thread writer([&] { put(worker.out, text); worker.end(); });
+  std::thread writer([&] {
+    put(worker.out, text);
+    worker.end();
+  });
   EXPECT_EQ(shown_until_finished(), text);
   writer.join();
 }
@@ -112,15 +121,22 @@ void write_in_bits(int descriptor, char letter, int lines) {
 int torn_lines(const std::string& text) {
   int torn = 0;
   std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) torn += line.empty() || line.find_first_not_of(line[0]) != std::string::npos;
+  for (std::string line; std::getline(lines, line);)
+    torn += line.empty() || line.find_first_not_of(line[0]) != std::string::npos;
   return torn;
 }
 
 TEST_F(OutputRouterTest, LinesOfTwoWorkersNeverTear) {
   auto& a = start();
   auto& b = start();
-  std::thread first([&] { write_in_bits(a.out, 'a', 20'000); a.end(); });
-  std::thread second([&] { write_in_bits(b.out, 'b', 20'000); b.end(); });
+  std::thread first([&] {
+    write_in_bits(a.out, 'a', 20'000);
+    a.end();
+  });
+  std::thread second([&] {
+    write_in_bits(b.out, 'b', 20'000);
+    b.end();
+  });
   std::string shown = shown_until_finished();
   first.join();
   second.join();
@@ -135,9 +151,14 @@ TEST_F(OutputRouterTest, LinesTearWhereTwoWritersShareAPipe) {
     Pipe pipe;
     std::thread first([&] { write_in_bits(pipe.write, 'a', 5000); });
     std::thread second([&] { write_in_bits(pipe.write, 'b', 5000); });
-    std::thread closer([&] { first.join(); second.join(); pipe.close_write(); });
+    std::thread closer([&] {
+      first.join();
+      second.join();
+      pipe.close_write();
+    });
     char bytes[65536];
-    for (ssize_t n; (n = ::read(pipe.read, bytes, sizeof bytes)) > 0;) shown.append(bytes, static_cast<std::size_t>(n));
+    for (ssize_t n; (n = ::read(pipe.read, bytes, sizeof bytes)) > 0;)
+      shown.append(bytes, static_cast<std::size_t>(n));
     closer.join();
   }
   EXPECT_GT(torn_lines(shown), 0);
@@ -149,7 +170,10 @@ TEST_F(OutputRouterTest, ProgressWithCarriageReturnsIsShownAsItComes) {
   for (const char* state : {"\r 10%", "\r 20%", "\r 30%"}) {
     put(worker.out, state);
     std::string end = std::string(state).substr(1);
-    EXPECT_TRUE(run_until(io, [&] { shown += screen.take(); return shown.ends_with(end); })) << shown;
+    EXPECT_TRUE(run_until(io, [&] {
+      shown += screen.take();
+      return shown.ends_with(end);
+    })) << shown;
   }
 }
 
@@ -158,11 +182,17 @@ TEST_F(OutputRouterTest, APieceWithoutAnEndIsShownAfterAWhile) {
   auto before = Clock::now();
   put(worker.out, "loading … ");
   std::string shown;
-  EXPECT_TRUE(run_until(io, [&] { shown += screen.take(); return !shown.empty(); }));
+  EXPECT_TRUE(run_until(io, [&] {
+    shown += screen.take();
+    return !shown.empty();
+  }));
   EXPECT_EQ(shown, "loading … ");
   EXPECT_GE(Clock::now() - before, 100ms);
   put(worker.out, "done\n");
-  EXPECT_TRUE(run_until(io, [&] { shown += screen.take(); return shown == "loading … done\n"; }));
+  EXPECT_TRUE(run_until(io, [&] {
+    shown += screen.take();
+    return shown == "loading … done\n";
+  }));
 }
 
 TEST_F(OutputRouterTest, ARedirectedStreamGoesToItsFileAndItsLastWordsAreKnown) {
@@ -198,7 +228,10 @@ TEST_F(OutputRouterTest, LabelledPiecesOfTwoWorkersDoNotGlue) {
   auto& b = start(logs);
   std::string shown;
   auto wait_for = [&](std::string_view end) {
-    EXPECT_TRUE(run_until(io, [&] { shown += screen.take(); return shown.ends_with(end); })) << shown;
+    EXPECT_TRUE(run_until(io, [&] {
+      shown += screen.take();
+      return shown.ends_with(end);
+    })) << shown;
   };
   put(a.out, "loading");
   wait_for("loading");
@@ -243,7 +276,10 @@ TEST_F(OutputRouterTest, AFullDiskIsOneWarningAndTheOutputGoesOnOnTheConsole) {
     put(worker.out, "two\n");
     worker.end();
     EXPECT_EQ(shown_until_finished(), "one\ntwo\n");
-    EXPECT_EQ(warnings, (std::vector<std::string>{"log file '/dev/full': No space left on device; this output is shown on the console only"}));
+    EXPECT_EQ(
+        warnings,
+        (std::vector<std::string>{
+            "log file '/dev/full': No space left on device; this output is shown on the console only"}));
     workers.clear();
   }
 }
@@ -264,7 +300,11 @@ TEST_F(OutputRouterTest, AFilteredStreamIsReadAndForgottenButForItsLastWords) {
   WorkerLogs logs;
   logs.console_out = logs.console_err = false;
   auto& worker = start(logs);
-  std::thread writer([&] { put(worker.out, std::string(2 << 20, 'x')); put(worker.err, "why\n"); worker.end(); });
+  std::thread writer([&] {
+    put(worker.out, std::string(2 << 20, 'x'));
+    put(worker.err, "why\n");
+    worker.end();
+  });
   EXPECT_EQ(shown_until_finished(), "");
   writer.join();
   EXPECT_EQ(worker.output->tail().lines().back(), "why");
@@ -309,7 +349,11 @@ TEST_F(OutputRouterTest, AFullConsoleStopsTheWorkerAndNothingIsLost) {
   std::string all;
   for (int i = 0; all.size() < (16u << 20); ++i) all += "line " + std::to_string(i) + "\n";
   std::atomic<bool> wrote{false};
-  std::thread writer([&] { put(worker.out, all); wrote = true; worker.end(); });
+  std::thread writer([&] {
+    put(worker.out, all);
+    wrote = true;
+    worker.end();
+  });
   EXPECT_TRUE(run_until(io, [&] { return console->full(); }));
   io.restart();
   io.run_for(50ms);
@@ -343,7 +387,8 @@ TEST_F(OutputRouterTest, ABrokenConsoleDoesNotStopWhatAlsoGoesToAFile) {
 TEST_F(OutputRouterTest, MayBeDestroyedBecauseItFinished) {
   auto out = open_output_pipe(), err = open_output_pipe();
   std::unique_ptr<WorkerOutput> output;
-  output = std::make_unique<WorkerOutput>(io.get_executor(), *console, WorkerLogs{}, out->read, err->read, [](const std::string&) {});
+  output = std::make_unique<WorkerOutput>(io.get_executor(), *console, WorkerLogs{}, out->read, err->read,
+                                          [](const std::string&) {});
   output->start([&] { output.reset(); });
   put(out->write, "half a line");
   ::close(out->write);

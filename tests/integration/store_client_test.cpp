@@ -19,10 +19,10 @@ using namespace std::chrono_literals;
 class StoreClientTest : public testing::Test {
  protected:
   void SetUp() override {
-    agent::NetThread::Config config;
+    NetThread::Config config;
     config.addresses = {"127.0.0.1"};
     config.store = true;
-    auto thread = agent::NetThread::open(std::move(config));
+    auto thread = NetThread::open(std::move(config));
     ASSERT_TRUE(thread) << thread.error().text;
     thread_ = std::move(*thread);
   }
@@ -31,7 +31,7 @@ class StoreClientTest : public testing::Test {
     if (!client) ADD_FAILURE() << client.error().text;
     return std::move(*client);
   }
-  std::unique_ptr<agent::NetThread> thread_;
+  std::unique_ptr<NetThread> thread_;
 };
 
 TEST_F(StoreClientTest, AsksEveryQuestion) {
@@ -152,11 +152,11 @@ TEST(StoreClient, FindsAStoreThatStartsLater) {
   auto client =
       std::async(std::launch::async, [number] { return StoreClient::connect("127.0.0.1", number, 10s); });
   port.reset();
-  agent::NetThread::Config config;
+  NetThread::Config config;
   config.addresses = {"127.0.0.1"};
   config.port = number;
   config.store = true;
-  const auto thread = agent::NetThread::open(std::move(config));
+  const auto thread = NetThread::open(std::move(config));
   ASSERT_TRUE(thread) << thread.error().text;
   EXPECT_TRUE(client.get());
 }

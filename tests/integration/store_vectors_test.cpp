@@ -51,10 +51,10 @@ class StoreVectorsOverSockets : public testing::TestWithParam<int> {};
 constexpr int kShares = 4;  // so that a parallel test run is not held up by the silences in one of them
 
 TEST_P(StoreVectorsOverSockets, Pass) {
-  agent::NetThread::Config config;
+  NetThread::Config config;
   config.addresses = {"127.0.0.1"};
   config.store = true;
-  auto thread = agent::NetThread::open(std::move(config));
+  auto thread = NetThread::open(std::move(config));
   ASSERT_TRUE(thread) << thread.error().text;
   for (std::size_t i = GetParam(); i < vectors().size(); i += kShares) {
     const Vector& vector = vectors()[i];

@@ -1,8 +1,8 @@
-#include "dlaunch/control/protocol.hpp"
-
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+
+#include "dlaunch/control/protocol.hpp"
 
 namespace dlaunch::control {
 namespace {
@@ -21,12 +21,31 @@ std::vector<Message> one_of_each() {
   Layout layout;
   layout.nodes = {{"gpu-a", 8, "trainer"}, {"gpu-b", 8, "trainer"}, {"cpu-a", 2, "reader"}};
   return {
-      Hello{.protocol = 1, .version = "0.1.0", .session = "s7", .run_id = "run", .node_rank = 3, .nnodes = 4,
-            .nproc = 8, .role = "trainer", .host = "gpu-d", .addresses = {"10.0.0.4", "fe80::1"}, .pid = 4242},
+      Hello{.protocol = 1,
+            .version = "0.1.0",
+            .session = "s7",
+            .run_id = "run",
+            .node_rank = 3,
+            .nnodes = 4,
+            .nproc = 8,
+            .role = "trainer",
+            .host = "gpu-d",
+            .addresses = {"10.0.0.4", "fe80::1"},
+            .pid = 4242},
       Spawned{2},
-      WorkerExited{.round = 1, .rank = 5, .local = 1, .pid = 77, .status = {.code = 0, .signal = 11, .core = true},
-                   .age_us = 1500, .evidence = true, .stopped = true, .lived_us = 12'400'000, .exec_error = "no such file",
-                   .message = "RuntimeError: x", .last_words = {"first", "", "last"}, .log = "/tmp/stderr.log"},
+      WorkerExited{.round = 1,
+                   .rank = 5,
+                   .local = 1,
+                   .pid = 77,
+                   .status = {.code = 0, .signal = 11, .core = true},
+                   .age_us = 1500,
+                   .evidence = true,
+                   .stopped = true,
+                   .lived_us = 12'400'000,
+                   .exec_error = "no such file",
+                   .message = "RuntimeError: x",
+                   .last_words = {"first", "", "last"},
+                   .log = "/tmp/stderr.log"},
       Stopped{.round = 1, .stuck = {"rank 3 (pid 77, state D)"}},
       Done{1},
       Signalled{15},
@@ -135,8 +154,12 @@ TEST(ControlProtocol, EveryMessageWithLongTextsFitsIntoAFrame) {
   waiting.missing.assign(65'536, 65'535);
   waiting.here.assign(5000, std::string(1000, 'h'));
   std::vector<Message> all = {Hello{.host = lots, .addresses = std::vector<std::string>(5000, "a")},
-                              Bye{lots}, Refused{.reason = lots}, Stop{.reason = lots}, Finish{.report = lots},
-                              Stopped{.stuck = std::vector<std::string>(5000, lots.substr(0, 1000))}, waiting,
+                              Bye{lots},
+                              Refused{.reason = lots},
+                              Stop{.reason = lots},
+                              Finish{.report = lots},
+                              Stopped{.stuck = std::vector<std::string>(5000, lots.substr(0, 1000))},
+                              waiting,
                               WorkerExited{.message = lots, .last_words = {lots}}};
   for (const auto& message : all) {
     std::string frame = encode(message);
@@ -184,15 +207,24 @@ TEST(ControlProtocol, EachMemberOfAWrongTypeBreaksTheFrame) {
 
 TEST(ControlProtocol, NumbersOutOfTheirRangeBreakTheFrame) {
   for (const char* body : {
-           R"({"type":"Hello","node_rank":-2})", R"({"type":"Hello","node_rank":65536})",
-           R"({"type":"Hello","nproc":0})", R"({"type":"Hello","nnodes":99999999999999999999})",
-           R"({"type":"Spawned","round":-1})", R"({"type":"Spawned","round":2147483648})",
-           R"({"type":"WorkerExited","status":{"code":256}})", R"({"type":"WorkerExited","status":{"signal":65}})",
-           R"({"type":"WorkerExited","age_us":-1})", R"({"type":"Ping","id":-1})",
-           R"({"type":"Start","master_port":65536})", R"({"type":"Start","store":"moon"})",
-           R"({"type":"Start","layout":[{"nproc":0,"hosts":["a"]}]})", R"({"type":"Start","layout":[{"nproc":1}]})",
-           R"({"type":"Start","layout":[{"nproc":1,"hosts":[1]}]})", R"({"type":"Start","layout":["a"]})",
-           R"({"type":"Stop","signal":0})", R"({"type":"Finish","exit_code":300})",
+           R"({"type":"Hello","node_rank":-2})",
+           R"({"type":"Hello","node_rank":65536})",
+           R"({"type":"Hello","nproc":0})",
+           R"({"type":"Hello","nnodes":99999999999999999999})",
+           R"({"type":"Spawned","round":-1})",
+           R"({"type":"Spawned","round":2147483648})",
+           R"({"type":"WorkerExited","status":{"code":256}})",
+           R"({"type":"WorkerExited","status":{"signal":65}})",
+           R"({"type":"WorkerExited","age_us":-1})",
+           R"({"type":"Ping","id":-1})",
+           R"({"type":"Start","master_port":65536})",
+           R"({"type":"Start","store":"moon"})",
+           R"({"type":"Start","layout":[{"nproc":0,"hosts":["a"]}]})",
+           R"({"type":"Start","layout":[{"nproc":1}]})",
+           R"({"type":"Start","layout":[{"nproc":1,"hosts":[1]}]})",
+           R"({"type":"Start","layout":["a"]})",
+           R"({"type":"Stop","signal":0})",
+           R"({"type":"Finish","exit_code":300})",
        }) {
     EXPECT_FALSE(take(frame_of(body))) << body;
   }
@@ -214,8 +246,9 @@ TEST(ControlProtocol, ListsAreBounded) {
 }
 
 TEST(ControlProtocol, WhatIsNoMessageIsABrokenFrame) {
-  for (const char* body : {"", "{", "[]", "7", "null", "{}", R"({"type":7})", R"({"type":"Hullo"})",
-                           R"({"type":"hello"})", "{\"type\":\"Bye\",\"reason\":\"\xff\"}", R"({"type":"Bye"} x)"}) {
+  for (const char* body :
+       {"", "{", "[]", "7", "null", "{}", R"({"type":7})", R"({"type":"Hullo"})", R"({"type":"hello"})",
+        "{\"type\":\"Bye\",\"reason\":\"\xff\"}", R"({"type":"Bye"} x)"}) {
     auto taken = take(frame_of(body));
     ASSERT_FALSE(taken) << body;
     EXPECT_EQ(taken.error().code, Errc::bad_frame);

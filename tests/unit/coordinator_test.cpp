@@ -75,7 +75,8 @@ class Table {
   }
   template <class A>
   bool did() const {
-    return std::any_of(last_.begin(), last_.end(), [](const auto& action) { return std::holds_alternative<A>(action); });
+    return std::any_of(last_.begin(), last_.end(),
+                       [](const auto& action) { return std::holds_alternative<A>(action); });
   }
   bool dropped(Peer peer) const {
     return std::any_of(last_.begin(), last_.end(), [&](const auto& action) {
@@ -128,7 +129,8 @@ TEST(Coordinator, EndsWith124AndNamesTheMissingNodeWhenTheJoinTimeIsOver) {
   table.pass(60s);
   ASSERT_NE(table.sent_to<Finish>(0), nullptr);
   EXPECT_EQ(table.sent_to<Finish>(0)->exit_code, 124);
-  EXPECT_THAT(table.sent_to<Finish>(0)->report, HasSubstr("timed out after 60 s (--join_timeout) waiting for node 1"));
+  EXPECT_THAT(table.sent_to<Finish>(0)->report,
+              HasSubstr("timed out after 60 s (--join_timeout) waiting for node 1"));
 }
 
 TEST(Coordinator, RefusesAnotherNumberOfNodes) {

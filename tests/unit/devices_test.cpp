@@ -1,4 +1,3 @@
-#include "dlaunch/device_list.hpp"
 #include "dlaunch/devices.hpp"
 
 #include <gmock/gmock.h>
@@ -8,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "dlaunch/device_list.hpp"
 #include "dlaunch/settings.hpp"
 
 namespace dlaunch {

@@ -64,7 +64,12 @@ TEST(LineAssembler, ALineThatIsTooLongIsNotCutInsideACharacter) {
 
 TEST(LineAssembler, EveryByteComesOutOnceAndInOrderHoweverItWasCut) {
   std::string text;
-  for (int i = 0; i < 300; ++i) text += std::string(static_cast<std::size_t>(i % 37), 'a' + i % 26) + (i % 3 ? "\n" : i % 2 ? "\r\n" : "\r") + std::string(1, '\0');
+  for (int i = 0; i < 300; ++i)
+    text += std::string(static_cast<std::size_t>(i % 37), 'a' + i % 26) +
+            (i % 3   ? "\n"
+             : i % 2 ? "\r\n"
+                     : "\r") +
+            std::string(1, '\0');
   for (std::size_t step = 1; step < 40; ++step) {
     LineAssembler lines;
     std::string out;

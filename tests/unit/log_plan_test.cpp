@@ -103,14 +103,17 @@ TEST(LogPlan, KnowsWhenAFolderIsWanted) {
 }
 
 TEST(ErrorMessage, ReadsBothFormsOfErrorJson) {
-  EXPECT_EQ(error_message(R"({"message":{"message":"ValueError: x","extraInfo":{"py_callstack":"…","timestamp":"17"}}})"),
-            "ValueError: x");
+  EXPECT_EQ(
+      error_message(
+          R"({"message":{"message":"ValueError: x","extraInfo":{"py_callstack":"…","timestamp":"17"}}})"),
+      "ValueError: x");
   EXPECT_EQ(error_message(R"({"message":"Signal 11 received"})"), "Signal 11 received");
 }
 
 TEST(ErrorMessage, SurvivesAnyBytes) {
-  for (const char* text : {"", "{", "null", "[1]", "7", "{}", R"({"message":7})", R"({"message":{"message":[]}})",
-                           R"({"message":null})", "{\"message\":\"\xff\"}", R"({"message":"cut o)"}) {
+  for (const char* text :
+       {"", "{", "null", "[1]", "7", "{}", R"({"message":7})", R"({"message":{"message":[]}})",
+        R"({"message":null})", "{\"message\":\"\xff\"}", R"({"message":"cut o)"}) {
     EXPECT_EQ(error_message(text), "") << text;
   }
   EXPECT_EQ(error_message(std::string(1 << 20, '[')), "");

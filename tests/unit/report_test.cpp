@@ -33,7 +33,8 @@ TEST(Report, TheNodeIsLeftOutWhereThereIsOnlyOne) {
 }
 
 TEST(Report, CopiesAreCalledCopies) {
-  JobReport report{.first = WorkerFailure{.worker = {.rank = 1, .pid = 12, .copies = 3}, .status = {.code = 7}}};
+  JobReport report{.first =
+                       WorkerFailure{.worker = {.rank = 1, .pid = 12, .copies = 3}, .status = {.code = 7}}};
   report.stopped = {{0, killed_by(15)}, {2, killed_by(15)}};
   EXPECT_EQ(render(report),
             "dlaunch: job failed: copy 1 of 3 (pid 12) exited with code 7 after 0.0 s\n"
@@ -43,7 +44,8 @@ TEST(Report, CopiesAreCalledCopies) {
 TEST(Report, NamesTheSignalAndTheCoreFile) {
   WorkerFailure failure{.worker = {.rank = 1, .local = 1, .pid = 9}, .status = {.signal = 11, .core = true}};
   failure.after = std::chrono::seconds(125);
-  EXPECT_EQ(describe(failure, 1), "rank 1 (local 1, pid 9) was killed by SIGSEGV after 2 min 5 s, core dumped");
+  EXPECT_EQ(describe(failure, 1),
+            "rank 1 (local 1, pid 9) was killed by SIGSEGV after 2 min 5 s, core dumped");
   failure.after = std::chrono::hours(26);
   failure.status = killed_by(9);
   EXPECT_EQ(describe(failure, 1), "rank 1 (local 1, pid 9) was killed by SIGKILL after 26 h 0 min");
@@ -52,12 +54,14 @@ TEST(Report, NamesTheSignalAndTheCoreFile) {
 TEST(Report, SaysWhyAWorkerCouldNotBeStarted) {
   JobReport report;
   report.first.emplace().exec_error = "'./trian': No such file or directory";
-  EXPECT_EQ(render(report),
-            "dlaunch: job failed: rank 0 (local 0) could not be started: './trian': No such file or directory\n");
+  EXPECT_EQ(
+      render(report),
+      "dlaunch: job failed: rank 0 (local 0) could not be started: './trian': No such file or directory\n");
 }
 
 TEST(Report, WithoutAFailedWorkerTheReasonComesFirst) {
-  JobReport report{.reason = "timed out after 900 s (--join_timeout) waiting for node 1", .notes = {"here: 0 gpu-a"}};
+  JobReport report{.reason = "timed out after 900 s (--join_timeout) waiting for node 1",
+                   .notes = {"here: 0 gpu-a"}};
   EXPECT_EQ(render(report),
             "dlaunch: job failed: timed out after 900 s (--join_timeout) waiting for node 1\n"
             "  here: 0 gpu-a\n");
@@ -65,7 +69,8 @@ TEST(Report, WithoutAFailedWorkerTheReasonComesFirst) {
 
 TEST(Report, StoppedWorkersAreGroupedByWhatEndedThemAndKilledOnesComeLast) {
   JobReport report{.reason = "x"};
-  report.stopped = {{0, killed_by(9)}, {1, killed_by(15)}, {2, {.code = 1}}, {3, {.code = 0}}, {4, killed_by(15)}};
+  report.stopped = {
+      {0, killed_by(9)}, {1, killed_by(15)}, {2, {.code = 1}}, {3, {.code = 0}}, {4, killed_by(15)}};
   EXPECT_EQ(render(report),
             "dlaunch: job failed: x\n"
             "  stopped by dlaunch: ranks 1, 4 (SIGTERM)\n"
@@ -92,7 +97,8 @@ TEST(Report, TiedAndLaterFailuresAreToldApart) {
 TEST(Report, EveryFailedCopyIsListedThoughNotEachOnItsOwnLine) {
   JobReport report;
   for (int copy = 0; copy < 40; ++copy) {
-    WorkerFailure failure{.worker = {.rank = copy, .pid = 100 + copy, .copies = 40}, .status = {.code = copy == 39 ? 2 : 1}};
+    WorkerFailure failure{.worker = {.rank = copy, .pid = 100 + copy, .copies = 40},
+                          .status = {.code = copy == 39 ? 2 : 1}};
     if (copy == 0) {
       report.first = failure;
     } else {
@@ -110,13 +116,15 @@ TEST(Report, AMessageIsShownUnlessTheLastWordsSayIt) {
   failure.message = "RuntimeError: shapes do not match";
   EXPECT_EQ(render({.first = failure}).find("message:"), std::string::npos);
   failure.last_words.clear();
-  EXPECT_NE(render({.first = failure}).find("  message:\n    | RuntimeError: shapes do not match\n"), std::string::npos);
+  EXPECT_NE(render({.first = failure}).find("  message:\n    | RuntimeError: shapes do not match\n"),
+            std::string::npos);
 }
 
 TEST(Report, NothingAWorkerSaidCanSteerATerminal) {
   WorkerFailure failure;
-  failure.last_words = {"\x1b[2J\x1b]0;title\a", "tab\tstays", "del\x7f", "c1 \xc2\x9b", "bad \xff\xe2\x82",
-                        "caf\xc3\xa9 \xe2\x82\xac", "over\xc0\xaf", "line end\r"};
+  failure.last_words = {"\x1b[2J\x1b]0;title\a", "tab\tstays",       "del\x7f",
+                        "c1 \xc2\x9b",           "bad \xff\xe2\x82", "caf\xc3\xa9 \xe2\x82\xac",
+                        "over\xc0\xaf",          "line end\r"};
   failure.log = "a\nb";
   std::string text = render({.first = failure});
   EXPECT_NE(text.find("| \\x1b[2J\\x1b]0;title\\x07\n"), std::string::npos) << text;

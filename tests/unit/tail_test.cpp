@@ -40,11 +40,13 @@ TEST(Tail, RemembersTheLast20Lines) {
 
 TEST(Tail, RemembersTheSameOfManyLinesHoweverManyComeAtOnce) {
   std::string text;
-  for (int i = 0; i < 100; ++i) text += std::string(static_cast<std::size_t>(i % 7), 'x') + std::to_string(i) + "\n";
+  for (int i = 0; i < 100; ++i)
+    text += std::string(static_cast<std::size_t>(i % 7), 'x') + std::to_string(i) + "\n";
   for (std::size_t length : {text.size(), text.size() - 1, text.size() - 40}) {
     for (std::size_t step = 1; step <= text.size(); ++step) {
       Tail tail, slow;
-      for (std::size_t i = 0; i < length; i += step) tail.feed(std::string_view(text).substr(i, std::min(step, length - i)), kStart);
+      for (std::size_t i = 0; i < length; i += step)
+        tail.feed(std::string_view(text).substr(i, std::min(step, length - i)), kStart);
       for (std::size_t i = 0; i < length; ++i) slow.feed(std::string_view(text).substr(i, 1), kStart);
       ASSERT_EQ(tail.lines(), slow.lines()) << step;
     }
@@ -130,20 +132,28 @@ TEST(Tail, ALaterBlockIsANewOne) {
 TEST(Tail, EvidenceComesInManyForms) {
   EXPECT_TRUE(is_evidence(kTraceback));
   EXPECT_TRUE(is_evidence("Traceback (most recent call last):\r\n  File\r\nKeyboardInterrupt\r\n"));
-  EXPECT_TRUE(is_evidence("[rank12]: Traceback (most recent call last):\n[rank12]:   File \"a.py\"\n[rank12]: ValueError: x\n"));
-  EXPECT_TRUE(is_evidence(" 10%|#    | 1/10 [00:01<00:09]Traceback (most recent call last):\n  File\nValueError: x\n"));
-  EXPECT_TRUE(is_evidence("  + Exception Group Traceback (most recent call last):\n  |   File \"a.py\"\n  | ExceptionGroup: x\n"));
-  EXPECT_TRUE(is_evidence("Traceback (most recent call last):\n  File\nRuntimeError: CUDA error: invalid device ordinal\n"
-                          "CUDA kernel errors might be asynchronously reported at some other API call\n"
-                          "For debugging consider passing CUDA_LAUNCH_BLOCKING=1.\n"
-                          "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n\n"));
-  EXPECT_TRUE(is_evidence("terminate called after throwing an instance of 'std::runtime_error'\n  what():  no\n"));
+  EXPECT_TRUE(is_evidence(
+      "[rank12]: Traceback (most recent call last):\n[rank12]:   File \"a.py\"\n[rank12]: ValueError: x\n"));
+  EXPECT_TRUE(is_evidence(
+      " 10%|#    | 1/10 [00:01<00:09]Traceback (most recent call last):\n  File\nValueError: x\n"));
+  EXPECT_TRUE(
+      is_evidence("  + Exception Group Traceback (most recent call last):\n  |   File \"a.py\"\n  | "
+                  "ExceptionGroup: x\n"));
+  EXPECT_TRUE(is_evidence(
+      "Traceback (most recent call last):\n  File\nRuntimeError: CUDA error: invalid device ordinal\n"
+      "CUDA kernel errors might be asynchronously reported at some other API call\n"
+      "For debugging consider passing CUDA_LAUNCH_BLOCKING=1.\n"
+      "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n\n"));
+  EXPECT_TRUE(
+      is_evidence("terminate called after throwing an instance of 'std::runtime_error'\n  what():  no\n"));
   EXPECT_TRUE(is_evidence("terminate called without an active exception\n"));
-  EXPECT_TRUE(is_evidence("Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f (most recent call first):\n"
-                          "  File \"a.py\", line 4 in f\n\nThread 0x00007e (most recent call first):\n  <no Python frame>\n\n"
-                          "Extension modules: numpy.core._multiarray_umath (total: 1)\n"));
-  EXPECT_TRUE(is_evidence("*** Aborted at 1700000000 (unix time) try \"date -d @1700000000\" ***\nPC: @     0x0 (unknown)\n"
-                          "*** SIGSEGV (@0x0) received by PID 7 ***\n    @     0x7f f()\n"));
+  EXPECT_TRUE(is_evidence(
+      "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f (most recent call first):\n"
+      "  File \"a.py\", line 4 in f\n\nThread 0x00007e (most recent call first):\n  <no Python frame>\n\n"
+      "Extension modules: numpy.core._multiarray_umath (total: 1)\n"));
+  EXPECT_TRUE(is_evidence(
+      "*** Aborted at 1700000000 (unix time) try \"date -d @1700000000\" ***\nPC: @     0x0 (unknown)\n"
+      "*** SIGSEGV (@0x0) received by PID 7 ***\n    @     0x7f f()\n"));
   EXPECT_TRUE(is_evidence("Segmentation fault (core dumped)\n"));
   EXPECT_TRUE(is_evidence("Aborted"));
   EXPECT_TRUE(is_evidence("a.out: a.cpp:3: int main(): Assertion `x == 1' failed.\n"));
@@ -152,8 +162,9 @@ TEST(Tail, EvidenceComesInManyForms) {
 }
 
 TEST(Tail, OrdinaryOutputIsNone) {
-  for (const char* text : {"step 1\n", "", "\n\n", "ValueError: shown, not raised\n", "Aborted 3 of 7 transfers\n",
-                           "see the Traceback (most recent call last): above\n", "  File \"a.py\"\n", "[rank0]: hello\n"}) {
+  for (const char* text :
+       {"step 1\n", "", "\n\n", "ValueError: shown, not raised\n", "Aborted 3 of 7 transfers\n",
+        "see the Traceback (most recent call last): above\n", "  File \"a.py\"\n", "[rank0]: hello\n"}) {
     Tail tail;
     tail.feed(text, kStart);
     EXPECT_FALSE(tail.evidence()) << text;
@@ -161,7 +172,8 @@ TEST(Tail, OrdinaryOutputIsNone) {
 }
 
 TEST(Tail, TheResultDoesNotDependOnHowTheBytesWereCut) {
-  std::string text = "start\n\r 5%\r10%\n" + std::string(kTraceback) + "\n" + std::string(1500, 'z') + "\nend";
+  std::string text =
+      "start\n\r 5%\r10%\n" + std::string(kTraceback) + "\n" + std::string(1500, 'z') + "\nend";
   Tail whole;
   whole.feed(text, kStart);
   for (std::size_t step = 1; step < 64; ++step) {

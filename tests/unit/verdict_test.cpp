@@ -12,7 +12,8 @@ const auto kStart = std::chrono::steady_clock::time_point{} + 1h;
 
 Layout two_nodes() { return {{{"gpu-a", 2, "default"}, {"gpu-b", 2, "default"}}}; }
 
-WorkerEnd ended(int rank, ExitStatus status, std::chrono::milliseconds at, std::chrono::microseconds error = 0us) {
+WorkerEnd ended(int rank, ExitStatus status, std::chrono::milliseconds at,
+                std::chrono::microseconds error = 0us) {
   WorkerEnd end;
   end.exited.rank = rank;
   end.exited.local = rank % 2;

@@ -34,8 +34,8 @@ inline constexpr int kProtocol = 1;
 
 // What a peer may claim at most.
 inline constexpr int kMaxNodes = 65'536;
-inline constexpr int kMaxProcesses = 65'536;    // on one node
-inline constexpr int kMaxWorkers = 1 << 24;     // in the job
+inline constexpr int kMaxProcesses = 65'536;  // on one node
+inline constexpr int kMaxWorkers = 1 << 24;   // in the job
 
 // --- agent to coordinator ---
 struct Hello {
@@ -43,7 +43,7 @@ struct Hello {
   std::string version = {};
   std::string session = {};  // one per agent process, random
   std::string run_id = {};
-  int node_rank = -1;   // -1: assign one
+  int node_rank = -1;  // -1: assign one
   int nnodes = 1;
   int nproc = 1;
   std::string role = {};
@@ -62,12 +62,12 @@ struct WorkerExited {
   int local = 0;
   int pid = 0;
   ExitStatus status = {};
-  std::int64_t age_us = 0;        // from the failure (its exit, or earlier evidence) to this message
-  bool evidence = false;          // there was evidence before it was stopped
-  bool stopped = false;           // it ended after dlaunch had told it to
-  std::int64_t lived_us = 0;      // from its start to its end
-  std::string exec_error = {};         // not empty: it could not be started
-  std::string message = {};            // of error.json
+  std::int64_t age_us = 0;      // from the failure (its exit, or earlier evidence) to this message
+  bool evidence = false;        // there was evidence before it was stopped
+  bool stopped = false;         // it ended after dlaunch had told it to
+  std::int64_t lived_us = 0;    // from its start to its end
+  std::string exec_error = {};  // not empty: it could not be started
+  std::string message = {};     // of error.json
   std::vector<std::string> last_words = {};
   std::string log = {};
 };
@@ -111,21 +111,21 @@ struct Start {
 };
 struct Stop {
   int round = 0;
-  int signal = 15;            // what the workers get first
+  int signal = 15;  // what the workers get first
   std::int64_t grace_ms = 30000;
   std::string reason = {};
 };
 struct Finish {
   int exit_code = 0;
-  int signal = 0;             // above 0: dlaunch was stopped by this signal
-  std::string report = {};         // whole lines; empty after success
+  int signal = 0;           // above 0: dlaunch was stopped by this signal
+  std::string report = {};  // whole lines; empty after success
 };
 struct Ping {
   std::uint64_t id = 0;
 };
 
-using Message = std::variant<Hello, Spawned, WorkerExited, Stopped, Done, Signalled, Pong, Bye,
-                             Welcome, Refused, Waiting, Start, Stop, Finish, Ping>;
+using Message = std::variant<Hello, Spawned, WorkerExited, Stopped, Done, Signalled, Pong, Bye, Welcome,
+                             Refused, Waiting, Start, Stop, Finish, Ping>;
 
 // One whole frame, length included. What is too long for a frame is cut: the older of the last
 // words, the end of a report, host names of a layout; never a number.
