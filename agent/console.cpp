@@ -77,6 +77,8 @@ struct Console::Writer {
   std::promise<void> ended = {};
   std::thread thread = {};
 
+  void start();
+  bool started() const { return thread.joinable(); }
   void run();
   void put(Stream stream, std::string_view piece);
   void failed(Stream stream, int error);
@@ -84,6 +86,15 @@ struct Console::Writer {
   void wrote(std::size_t cost);
   bool interrupt_until(std::future<void>& done);
 };
+
+// With the first piece only: workers that say nothing need no thread, which each fork would pay for.
+void Console::Writer::start() {
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread = std::thread([this] { run(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
 
 void Console::Writer::run() {
   sigset_t set;
@@ -163,14 +174,10 @@ Console::Console(asio::any_io_executor main, std::function<void(const std::strin
       one_screen_(same_file(out, err)),
       writer_(new Writer{.main = std::move(main), .console = this, .descriptors = {out, err}}) {
   install_interrupt();
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  writer_->thread = std::thread([writer = writer_.get()] { writer->run(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 Console::~Console() {
+  if (!writer_->started()) return;
   std::future<void> ended = writer_->ended.get_future();
   writer_->work.reset();
   if (writer_->interrupt_until(ended)) {
@@ -185,6 +192,7 @@ void Console::remove(User& user) { std::erase(users_, &user); }
 void Console::write(Stream stream, std::string piece, const void* source) {
   if (piece.empty() || broken(stream)) return;
   screens_[one_screen_ ? 0 : index(stream)] = {piece.back(), source};
+  if (!writer_->started()) writer_->start();
   std::size_t cost = piece.size() + kPieceCost;
   writer_->backlog += cost;
   asio::post(writer_->io, [writer = writer_.get(), stream, piece = std::move(piece), cost] {
@@ -218,12 +226,14 @@ void Console::stream_broke(Stream stream) {
 }
 
 void Console::when_drained(std::function<void()> then) {
+  if (!writer_->started()) return asio::post(writer_->main, std::move(then));
   asio::post(writer_->io, [writer = writer_.get(), then = std::move(then)]() mutable {
     asio::post(writer->main, std::move(then));
   });
 }
 
 bool Console::drain(std::optional<std::chrono::milliseconds> limit) {
+  if (!writer_->started()) return true;
   std::promise<void> reached;
   std::future<void> drained = reached.get_future();
   asio::post(writer_->io, [reached = std::move(reached)]() mutable { reached.set_value(); });

@@ -271,7 +271,6 @@ void Coordinator::judge(TimePoint now) {
   if (restarts_ > 0)
     report.notes.push_back("after " + std::to_string(restarts_) + " of " + std::to_string(job_.max_restarts) +
                            " restarts");
-  if (!failure_note_.empty()) report.notes.push_back(failure_note_);
   fail(std::move(report), verdicts_.exit_code(), now);
 }
 

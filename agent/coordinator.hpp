@@ -64,8 +64,6 @@ class Coordinator {
 
   // Round-trip time of a peer, for its clock error.
   void set_round_trip(Peer peer, std::chrono::microseconds rtt);
-  // Where the caller can see that no worker ever used our store.
-  void note_at_failure(std::string note) { failure_note_ = std::move(note); }
 
  private:
   enum class Phase { joining, preparing, running, stopping, finishing, over };
@@ -132,7 +130,6 @@ class Coordinator {
   std::string lost_;  // "node 1 (gpu-b) lost: …"
   std::vector<std::string> stuck_;
   std::string notice_;
-  std::string failure_note_;
   control::Finish finish_;
   Actions out_;
 };
