@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,6 +19,7 @@
 #include <utility>
 
 #include "dlaunch/control/protocol.hpp"
+#include "dlaunch/kernel.hpp"
 #include "dlaunch/port_holder.hpp"
 #include "dlaunch/store/server.hpp"
 
@@ -38,13 +38,6 @@ constexpr std::chrono::milliseconds kNoDescriptors{100};
 
 // All of a range of ports may be free at one address and taken at another.
 constexpr int kTriesForOnePort = 32;
-
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit)) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 std::string text_of(const tcp::endpoint& endpoint) {
   const std::string address = endpoint.address().to_string();
@@ -303,7 +296,7 @@ NetThread::NetThread(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
 NetThread::~NetThread() = default;
 
 Result<std::unique_ptr<NetThread>> NetThread::open(Config config) {
-  raise_descriptor_limit();
+  kernel::raise_open_file_limit();
   std::unique_ptr<Loop> loop;
   try {
     loop = std::make_unique<Loop>(std::move(config));

@@ -1,6 +1,7 @@
 #include "dlaunch/kernel.hpp"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -60,6 +61,13 @@ int pidfd_open(pid_t pid) {
 bool close_on_exec_from(int first) {
   if (!no_close_range && ::syscall(SYS_close_range, first, ~0U, kCloseRangeCloexec) == 0) return true;
   return mark_by_proc(first);
+}
+
+void raise_open_file_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 }  // namespace dlaunch::kernel

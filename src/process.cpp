@@ -26,6 +26,7 @@ namespace {
 struct CleanChild {
   const SpawnRequest& request;
   const SignalState& at_start;
+  const rlimit& open_files;
   pid_t parent;
   const char* file;
 
@@ -50,7 +51,7 @@ struct CleanChild {
       return false;
     }
     return place(request.in, 0) && place(request.out, 1) && place(request.err, 2) &&
-           kernel::close_on_exec_from(3) && restore_signals();
+           kernel::close_on_exec_from(3) && ::setrlimit(RLIMIT_NOFILE, &open_files) == 0 && restore_signals();
   }
 
   static bool place(int from, int to) {
@@ -80,7 +81,10 @@ struct Spawner::Context {
   asio::io_context io{1};
 };
 
-Spawner::Spawner(const SignalState& at_start) : at_start_(at_start), context_(std::make_unique<Context>()) {}
+Spawner::Spawner(const SignalState& at_start) : at_start_(at_start), context_(std::make_unique<Context>()) {
+  ::getrlimit(RLIMIT_NOFILE, &open_files_);
+  kernel::raise_open_file_limit();
+}
 Spawner::~Spawner() = default;
 
 Result<Child> Spawner::spawn(const SpawnRequest& request) {
@@ -98,7 +102,7 @@ Result<Child> Spawner::spawn(const SpawnRequest& request) {
   bp::error_code failure;
   try {
     auto process = launcher(context_->io.get_executor(), failure, bp::filesystem::path(*file), rest,
-                            CleanChild{request, at_start_, ::getpid(), file->c_str()});
+                            CleanChild{request, at_start_, open_files_, ::getpid(), file->c_str()});
     process.detach();  // its destructor would kill
   } catch (const boost::system::system_error& refused) {
     // Boost insists on a pidfd; without one the child runs all the same.

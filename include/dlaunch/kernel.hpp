@@ -17,4 +17,7 @@ int pidfd_open(pid_t pid);
 // only and no allocation: for use between fork and exec.
 bool close_on_exec_from(int first);
 
+// Raises the soft limit on open files to the hard one: a worker takes three descriptors, a session one.
+void raise_open_file_limit();
+
 }  // namespace dlaunch::kernel

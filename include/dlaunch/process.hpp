@@ -4,6 +4,7 @@
 // codes with signals, leaks descriptors and leaves zombies.
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <memory>
@@ -29,7 +30,8 @@ struct Child {
   int pidfd = -1;  // owned by the receiver; -1 where the kernel has none (then wait by SIGCHLD)
 };
 
-// Starts children from one thread: the parent-death signal is tied to the thread that forks.
+// Starts children from one thread: the parent-death signal is tied to the thread that forks. Raises our own
+// limit on open files; children get the one that was there before.
 class Spawner {
  public:
   explicit Spawner(const SignalState& at_start);  // borrowed: outlives the spawner
@@ -41,6 +43,7 @@ class Spawner {
  private:
   struct Context;  // Boost.Process wants an execution context of its own to tell about forks
   const SignalState& at_start_;
+  rlimit open_files_{};
   std::unique_ptr<Context> context_;
 };
 

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 
 #include "dlaunch/kernel.hpp"
 #include "dlaunch/process_tree.hpp"
@@ -32,7 +33,7 @@ class SpawnerTest : public testing::Test {
     request.arguments = std::move(arguments);
     request.environment = Environment({{"PATH", "/usr/bin:/bin"}, {"GREETING", "hello"}});
     request.out = out;
-    return spawner_.spawn(request);
+    return spawner_->spawn(request);
   }
 
   Run run(const std::string& script) {
@@ -66,7 +67,7 @@ class SpawnerTest : public testing::Test {
   }
 
   SignalState at_start_ = SignalState::of_this_process();
-  Spawner spawner_{at_start_};
+  std::unique_ptr<Spawner> spawner_ = std::make_unique<Spawner>(at_start_);
 };
 
 TEST_F(SpawnerTest, AnExitCodeIsNeverTakenForASignal) {
@@ -131,6 +132,19 @@ TEST_F(SpawnerTest, BlockedAndIgnoredSignalsOfOursAreNotTheChilds) {
   ::signal(SIGPIPE, old);
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   EXPECT_EQ(seen, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
+}
+
+TEST_F(SpawnerTest, OurHigherLimitOnOpenFilesIsNotTheChilds) {
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  rlimit low{256, before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &low);
+  spawner_ = std::make_unique<Spawner>(at_start_);
+  rlimit ours{};
+  ::getrlimit(RLIMIT_NOFILE, &ours);
+  EXPECT_EQ(ours.rlim_cur, before.rlim_max);
+  EXPECT_EQ(run("ulimit -Sn").output, "256\n");
+  ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST_F(SpawnerTest, AChildLeadsASessionOfItsOwn) {
