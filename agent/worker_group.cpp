@@ -79,6 +79,10 @@ void WorkerGroup::start() {
   for (int local = 0; local < count; ++local) {
     if (!start_one(local)) break;
   }
+  // Forked one after the other, through exec side by side.
+  for (auto& worker : workers_) {
+    if (worker->launch) confirm(*worker);
+  }
   started_ = true;
   settle();
 }
@@ -102,32 +106,40 @@ bool WorkerGroup::start_one(int local) {
   request.in = input_of(round_.node == 0 && local == 0);
   if (request.in >= 0) to_close.push_back(request.in);
   auto connected = connect_output(*worker, request, to_close);
-  auto child = connected ? spawner_.spawn(request) : Result<Child>(connected.error());
+  auto launch = connected ? spawner_.begin(request) : Result<Launch>(connected.error());
   for (int fd : to_close) ::close(fd);
 
   Worker& kept = *worker;
   kept.started = Clock::now();
   workers_.push_back(std::move(worker));
-  if (!child) {
-    Errc code = child.error().code;
-    kept.status = ExitStatus{.code = code == Errc::not_found        ? 127
-                                     : code == Errc::not_executable ? 126
-                                                                    : 125};
-    kept.ended = kept.started;
-    kept.told = true;
-    kept.output.reset();
-    auto word = word_about(kept);
-    word.exec_error = child.error().text;
-    events_.exited(std::move(word));
+  if (!launch) {
+    could_not_start(kept, launch.error());
     return false;
   }
-  kept.pid = child->pid;
-  kept.output->start([this, &kept] { output_finished(kept); });
-  if (child->pidfd >= 0) {
-    kept.pidfd = std::make_unique<asio::posix::stream_descriptor>(io_, child->pidfd);
-    watch(kept);
-  }
+  kept.launch = std::move(*launch);
   return true;
+}
+
+void WorkerGroup::confirm(Worker& worker) {
+  auto child = spawner_.confirm(*std::exchange(worker.launch, std::nullopt));
+  if (!child) return could_not_start(worker, child.error());
+  worker.pid = child->pid;
+  worker.output->start([this, &worker] { output_finished(worker); });
+  if (child->pidfd < 0) return;
+  worker.pidfd = std::make_unique<asio::posix::stream_descriptor>(io_, child->pidfd);
+  watch(worker);
+}
+
+void WorkerGroup::could_not_start(Worker& worker, const Error& error) {
+  worker.status = ExitStatus{.code = error.code == Errc::not_found        ? 127
+                                     : error.code == Errc::not_executable ? 126
+                                                                          : 125};
+  worker.ended = worker.started;
+  worker.told = true;
+  worker.output.reset();
+  auto word = word_about(worker);
+  word.exec_error = error.text;
+  events_.exited(std::move(word));
 }
 
 Result<> WorkerGroup::connect_output(Worker& worker, SpawnRequest& request, std::vector<int>& to_close) {

@@ -64,6 +64,7 @@ class WorkerGroup {
     int local = 0;
     int rank = 0;
     pid_t pid = -1;
+    std::optional<Launch> launch;  // until its exec is confirmed
     TimePoint started;
     std::unique_ptr<boost::asio::posix::stream_descriptor> pidfd;  // empty where the kernel has none
     std::unique_ptr<WorkerOutput> output;
@@ -78,6 +79,8 @@ class WorkerGroup {
   };
 
   bool start_one(int local);
+  void confirm(Worker& worker);
+  void could_not_start(Worker& worker, const Error& error);
   Result<> connect_output(Worker& worker, SpawnRequest& request, std::vector<int>& to_close);
   void watch(Worker& worker);
   void watch_children();

@@ -8,6 +8,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/process/v2.hpp>
+#include <boost/process/v2/posix/fork_and_forget_launcher.hpp>
 #include <boost/process/v2/src.hpp>
 #include <cerrno>
 #include <cstring>
@@ -21,25 +22,23 @@ namespace asio = boost::asio;
 
 namespace {
 
-// Runs in the child. It calls exec itself: Boost's own way there closes descriptors by a call that
-// kernels below 5.9 do not have, and compares an entry with itself, so that sockets leak.
+// Runs in the child and never comes back: it calls exec itself, and leaves by _exit. Boost's own way from
+// there closes descriptors by a call that kernels below 5.9 do not have, compares an entry with itself, so
+// that sockets leak, and ends by exit(), which flushes a copy of the parent's buffers.
 struct CleanChild {
   const SpawnRequest& request;
   const SignalState& at_start;
   const rlimit& open_files;
   pid_t parent;
   const char* file;
+  int failure;  // where errno goes if exec fails
 
   template <class Launcher>
   bp::error_code on_exec_setup(Launcher& launcher, const bp::filesystem::path&, const char* const*& argv) {
     if (ready()) ::execve(file, const_cast<char* const*>(argv), const_cast<char* const*>(launcher.env));
-    // The parent is sent errno, not what is returned here.
-    return {errno, boost::system::system_category()};
-  }
-
-  // Boost would go on to exit(), which flushes a copy of the parent's buffers.
-  template <class... Any>
-  void on_exec_error(Any&&...) {
+    int reason = errno;
+    while (::write(failure, &reason, sizeof reason) < 0 && errno == EINTR) {
+    }
     ::_exit(127);
   }
 
@@ -50,8 +49,8 @@ struct CleanChild {
       errno = ESRCH;
       return false;
     }
-    return place(request.in, 0) && place(request.out, 1) && place(request.err, 2) &&
-           kernel::close_on_exec_from(3) && ::setrlimit(RLIMIT_NOFILE, &open_files) == 0 && restore_signals();
+    return kernel::close_on_exec_from(3) && place(request.in, 0) && place(request.out, 1) &&
+           place(request.err, 2) && ::setrlimit(RLIMIT_NOFILE, &open_files) == 0 && restore_signals();
   }
 
   static bool place(int from, int to) {
@@ -88,6 +87,12 @@ Spawner::Spawner(const SignalState& at_start) : at_start_(at_start), context_(st
 Spawner::~Spawner() = default;
 
 Result<Child> Spawner::spawn(const SpawnRequest& request) {
+  auto launch = begin(request);
+  if (!launch) return launch.error();
+  return confirm(*launch);
+}
+
+Result<Launch> Spawner::begin(const SpawnRequest& request) {
   auto file = find_executable(request.arguments.at(0), request.environment);
   if (!file) return file.error();
   std::vector<std::string> pairs;
@@ -96,32 +101,43 @@ Result<Child> Spawner::spawn(const SpawnRequest& request) {
   for (const auto& pair : pairs) envp.push_back(pair.c_str());
   envp.push_back(nullptr);
   std::vector<std::string> rest(request.arguments.begin() + 1, request.arguments.end());
+  int failure[2];
+  if (::pipe2(failure, O_CLOEXEC) != 0) return last_error("pipe");
 
-  bp::posix::default_launcher launcher;
+  bp::posix::fork_and_forget_launcher launcher;
   launcher.env = envp.data();
-  bp::error_code failure;
+  bp::error_code error;
   try {
-    auto process = launcher(context_->io.get_executor(), failure, bp::filesystem::path(*file), rest,
-                            CleanChild{request, at_start_, open_files_, ::getpid(), file->c_str()});
+    auto process =
+        launcher(context_->io.get_executor(), error, bp::filesystem::path(*file), rest,
+                 CleanChild{request, at_start_, open_files_, ::getpid(), file->c_str(), failure[1]});
     process.detach();  // its destructor would kill
-  } catch (const boost::system::system_error& refused) {
+  } catch (const boost::system::system_error&) {
     // Boost insists on a pidfd; without one the child runs all the same.
-    if (launcher.pid <= 0) return Error{Errc::failed, std::string("fork: ") + refused.what()};
   }
-  if (failure) {
-    if (launcher.pid <= 0) return Error{Errc::failed, "fork: " + failure.message()};
-    ::waitpid(launcher.pid, nullptr, 0);  // a failed exec leaves a zombie
-    int reason = failure.value();
-    if (reason == ENOENT) {  // the file was there a moment ago: its interpreter is not
-      return Error{Errc::not_found,
-                   "'" + request.arguments[0] + "': its interpreter (first line) was not found"};
-    }
-    if (reason == EACCES || reason == ENOEXEC || reason == EPERM || reason == ELIBBAD) {
-      return cannot_run(request.arguments[0], reason);
-    }
-    return Error{Errc::failed, "'" + request.arguments[0] + "': " + std::strerror(reason)};
+  ::close(failure[1]);
+  if (launcher.pid <= 0) {
+    ::close(failure[0]);
+    return Error{Errc::failed, "fork: " + (error ? error.message() : "failed")};
   }
-  return Child{launcher.pid, kernel::pidfd_open(launcher.pid)};
+  return Launch{request.arguments[0], launcher.pid, failure[0]};
+}
+
+Result<Child> Spawner::confirm(const Launch& launch) {
+  int reason = 0;
+  ssize_t bytes;
+  while ((bytes = ::read(launch.failure, &reason, sizeof reason)) < 0 && errno == EINTR) {
+  }
+  ::close(launch.failure);
+  if (bytes == 0) return Child{launch.pid, kernel::pidfd_open(launch.pid)};
+  ::waitpid(launch.pid, nullptr, 0);  // a failed exec leaves a zombie
+  if (reason == ENOENT) {             // the file was there a moment ago: its interpreter is not
+    return Error{Errc::not_found, "'" + launch.name + "': its interpreter (first line) was not found"};
+  }
+  if (reason == EACCES || reason == ENOEXEC || reason == EPERM || reason == ELIBBAD) {
+    return cannot_run(launch.name, reason);
+  }
+  return Error{Errc::failed, "'" + launch.name + "': " + std::strerror(reason)};
 }
 
 Result<std::string> find_executable(const std::string& name, const Environment& environment) {

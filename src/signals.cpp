@@ -14,14 +14,12 @@ SignalState SignalState::of_this_process() {
   return state;
 }
 
+// Handlers fall to the default by exec itself, so only what was ignored at start, and what dlaunch ignores
+// itself, need a word.
 void SignalState::restore() const {
   for (int signal = 1; signal <= 64; ++signal) {
+    if (!ignored[signal] && signal != SIGPIPE) continue;
     struct sigaction action {};
-    if (::sigaction(signal, nullptr, &action) != 0) continue;
-    // Handlers fall to the default by exec itself; what is ignored now may not have been at start.
-    bool now_ignored = action.sa_handler == SIG_IGN;
-    if (now_ignored == ignored[signal]) continue;
-    action = {};
     action.sa_handler = ignored[signal] ? SIG_IGN : SIG_DFL;
     ::sigaction(signal, &action, nullptr);
   }

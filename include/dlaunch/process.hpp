@@ -30,6 +30,13 @@ struct Child {
   int pidfd = -1;  // owned by the receiver; -1 where the kernel has none (then wait by SIGCHLD)
 };
 
+// A child that is on its way to exec.
+struct Launch {
+  std::string name;  // argv[0], for messages
+  pid_t pid = -1;
+  int failure = -1;  // read end of a pipe: errno if exec failed, end of file if it did not
+};
+
 // Starts children from one thread: the parent-death signal is tied to the thread that forks. Raises our own
 // limit on open files; children get the one that was there before.
 class Spawner {
@@ -39,6 +46,11 @@ class Spawner {
 
   // Errors: not_found and not_executable for a program that cannot be run, failed for the rest.
   Result<Child> spawn(const SpawnRequest& request);
+
+  // The two halves of spawn, so that many children can go through exec side by side. Every launch must be
+  // confirmed, once; that waits until its exec has succeeded or failed.
+  Result<Launch> begin(const SpawnRequest& request);
+  Result<Child> confirm(const Launch& launch);
 
  private:
   struct Context;  // Boost.Process wants an execution context of its own to tell about forks
