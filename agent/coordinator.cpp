@@ -155,7 +155,7 @@ void Coordinator::settle_probe(int node, bool first_lives, TimePoint now) {
     refuse(probe.claimant, probe.hello,
            "node rank " + std::to_string(node) + " already runs on " + where +
                ": give every node its own --node_rank");
-    return;
+    return start_if_complete();
   }
   if (member) {
     members_.erase(first);
@@ -176,7 +176,8 @@ void Coordinator::admit(Peer peer, const Hello& hello, int node, TimePoint now) 
 }
 
 void Coordinator::start_if_complete() {
-  if (phase_ != Phase::joining || !complete()) return;
+  // A claim that is still being looked into may replace a node that only seems to be here.
+  if (phase_ != Phase::joining || !complete() || !probes_.empty()) return;
   layout_.nodes.resize(static_cast<std::size_t>(job_.nnodes));
   for (const auto& [peer, member] : members_) {
     layout_.nodes[static_cast<std::size_t>(member.node)] = {member.hello.host, member.hello.nproc,
@@ -246,6 +247,11 @@ void Coordinator::judge(TimePoint now) {
   if (stop_signal_ == 0 && lost_.empty() && stuck_.empty() && now < judge_not_before_) return;
   if (stop_signal_) {
     Finish end{128 + stop_signal_, stop_signal_, "dlaunch: job stopped by " + stopped_by_ + "\n"};
+    if (failed_before_signal_) {
+      JobReport report = verdicts_.report(layout_, copies_);
+      report.notes.push_back("while the others were ended, the job was stopped by " + stopped_by_);
+      end.report = render(report);
+    }
     return finish(std::move(end), now);
   }
   if (!lost_.empty()) {
@@ -362,6 +368,7 @@ Actions Coordinator::received(Peer peer, const Message& message, TimePoint now) 
     if (stop_signal_ == 0) {
       stop_signal_ = signalled->signal;
       stopped_by_ = signal_name(stop_signal_) + (job_.nnodes > 1 ? " at " + node_name(member) : "");
+      failed_before_signal_ = phase_ == Phase::stopping && verdicts_.failed() && !verdicts_.may_be_a_stop();
       if (phase_ == Phase::stopping) {
         judge(now);
       } else {

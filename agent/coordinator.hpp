@@ -127,6 +127,7 @@ class Coordinator {
   Verdicts verdicts_;
   int stop_signal_ = 0;  // the job was told to stop by this signal
   std::string stopped_by_;
+  bool failed_before_signal_ = false;
   std::string lost_;  // "node 1 (gpu-b) lost: …"
   std::vector<std::string> stuck_;
   std::string notice_;

@@ -11,6 +11,12 @@ namespace dlaunch {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
+namespace {
+
+constexpr std::chrono::seconds kHelloLimit{15};
+
+}  // namespace
+
 CoordinatorHost::CoordinatorHost(asio::io_context& io, const Job& job, Events events)
     : io_(io), job_(job), events_(std::move(events)), coordinator_(job, Clock::now()), timer_(io) {}
 
@@ -45,13 +51,16 @@ void CoordinatorHost::accept(int fd, std::string first_bytes) {
   auto session =
       std::make_unique<control::Session>(std::move(socket), std::move(first_bytes), job_.heartbeat_timeout);
   auto& kept = *(sessions_[peer] = std::move(session));
+  silent_[peer] = Clock::now();
   kept.start(
       [this, peer, &kept](control::Message message) {
+        silent_.erase(peer);
         coordinator_.set_round_trip(peer, kept.round_trip());
         perform(coordinator_.received(peer, message, Clock::now()));
       },
       [this, peer](std::string why) {
         sessions_.erase(peer);
+        silent_.erase(peer);
         perform(coordinator_.lost(peer, why, Clock::now()));
       });
 }
@@ -110,13 +119,23 @@ void CoordinatorHost::perform_one(const Over&) {
   asio::post(io_, [this] { events_.over(); });
 }
 
+// Who opens a control connection and says nothing is no agent.
+void CoordinatorHost::close_silent() {
+  auto now = Clock::now();
+  for (const auto& [peer, since] : silent_) {
+    if (now - since >= kHelloLimit) sessions_.at(peer)->close_now();
+  }
+}
+
 void CoordinatorHost::arm() {
   if (over_) return;
   auto next = coordinator_.next_tick();
   if (timer_.expiry() == next) return;
   timer_.expires_at(next);
   timer_.async_wait([this](boost::system::error_code error) {
-    if (!error && !over_) perform(coordinator_.tick(Clock::now()));
+    if (error || over_) return;
+    close_silent();
+    perform(coordinator_.tick(Clock::now()));
   });
 }
 

@@ -45,6 +45,7 @@ class CoordinatorHost {
   void perform_one(const Say& action);
   void perform_one(const PrepareRound& action);
   void perform_one(const Over& action);
+  void close_silent();
   void arm();
 
   boost::asio::io_context& io_;
@@ -54,6 +55,7 @@ class CoordinatorHost {
   std::unique_ptr<NetThread> net_;
   std::optional<HeldPort> store_port_;
   std::map<Peer, std::unique_ptr<control::Session>> sessions_;
+  std::map<Peer, Clock::time_point> silent_;  // connected then, and no message yet
   Peer next_peer_ = 1;
   boost::asio::steady_timer timer_;
   bool over_ = false;

@@ -124,6 +124,8 @@ void WorkerGroup::confirm(Worker& worker) {
   auto child = spawner_.confirm(*std::exchange(worker.launch, std::nullopt));
   if (!child) return could_not_start(worker, child.error());
   worker.pid = child->pid;
+  log::debug("round=" + std::to_string(round_.number) + " rank=" + std::to_string(worker.rank) +
+             " pid=" + std::to_string(worker.pid) + " started");
   worker.output->start([this, &worker] { output_finished(worker); });
   if (child->pidfd < 0) return;
   worker.pidfd = std::make_unique<asio::posix::stream_descriptor>(io_, child->pidfd);
@@ -183,8 +185,22 @@ void WorkerGroup::watch_children() {
       if (!worker->pidfd && worker->alive()) check(*worker);
     }
     reap_orphans();
+    tell_of_stopped();
     settle();
   });
+}
+
+// A stopped worker looks like a job that hangs, and only we are told.
+void WorkerGroup::tell_of_stopped() {
+  siginfo_t info{};
+  while (::waitid(P_ALL, 0, &info, WSTOPPED | WNOHANG) == 0 && info.si_pid != 0) {
+    for (auto& worker : workers_) {
+      if (worker->pid != info.si_pid || std::exchange(worker->told_asleep, true)) continue;
+      log::say(name_of(*worker) + " was stopped by " + signal_name(info.si_status) + "; 'kill -CONT " +
+               std::to_string(worker->pid) + "' lets it go on");
+    }
+    info = {};
+  }
 }
 
 void WorkerGroup::check(Worker& worker) {
@@ -205,6 +221,8 @@ void WorkerGroup::ended(Worker& worker, ExitStatus status) {
   worker.status = status;
   worker.ended = Clock::now();
   worker.was_stopped = stop_asked_.has_value();
+  log::debug("round=" + std::to_string(round_.number) + " rank=" + std::to_string(worker.rank) +
+             " pid=" + std::to_string(worker.pid) + " " + describe(status));
   boost::system::error_code ignored;
   if (worker.pidfd) worker.pidfd->close(ignored);
   if (!status.ok() || worker.was_stopped) events_.exited(word_about(worker));

@@ -90,6 +90,7 @@ class WorkerGroup {
   control::WorkerExited word_about(const Worker& worker) const;
   void add_story(const Worker& worker, control::WorkerExited& word) const;
   void reap_orphans();
+  void tell_of_stopped();
   void end_orphans();
   void kill_all_that_is_left();
   void settle();

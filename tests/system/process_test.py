@@ -11,12 +11,16 @@ def read_pid(file):
     return int(open(file).read())
 
 
-def alive(pid):
+def state_of(pid):
     try:
         with open("/proc/%d/stat" % pid) as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+            return file.read().rpartition(")")[2].split()[0]
     except OSError:
-        return False
+        return "X"
+
+
+def alive(pid):
+    return state_of(pid) not in "ZX"
 
 
 def children(pid):
@@ -292,6 +296,18 @@ class Stopping(TestCase):
         run.wait(20)
         self.assertEqual(run.code, -signal.SIGTERM)
         self.assert_nothing_left(run)
+
+    def test_a_worker_that_somebody_stopped_is_told_once(self):
+        run = self.start_dlaunch(["--shutdown_timeout=5", STUB, "touch:" + self.file, "wait"])
+        self.up()
+        worker = children(children(run.pid)[0])[0]
+        for number in (signal.SIGSTOP, signal.SIGCONT, signal.SIGSTOP):
+            os.kill(worker, number)
+            wait_until(lambda: state_of(worker) == ("S" if number == signal.SIGCONT else "T"))
+        wait_until(lambda: "was stopped by SIGSTOP" in run.err, what="it is told")
+        run.send(signal.SIGTERM)
+        run.wait(20)
+        self.assertEqual(run.err.count("was stopped by SIGSTOP"), 1, str(run))
 
     def test_a_shell_loop_around_dlaunch_ends_with_it(self):
         run = self.start(["sh", "-c", 'for i in 1 2 3; do "$@"; echo "code $?"; done', "sh", DLAUNCH, STUB, "touch:" + self.file, "wait"])

@@ -174,6 +174,32 @@ TEST(Coordinator, ReplacesADeadNodeOfTheSameRank) {
   EXPECT_TRUE(table.dropped(1));
 }
 
+TEST(Coordinator, DoesNotStartWithANodeWhoseRankIsClaimedByAnother) {
+  Table table(job_of(3));
+  table.say(0, hello_from(0, 3));
+  table.say(1, hello_from(1, 3));
+  table.say(9, hello_from(1, 3));
+  table.say(2, hello_from(2, 3));
+  EXPECT_FALSE(table.did<PrepareRound>());
+  table.pass(2s);  // the first does not answer
+  EXPECT_TRUE(table.did<PrepareRound>());
+  table.ready();
+  EXPECT_NE(table.sent_to<Start>(9), nullptr);
+  EXPECT_EQ(table.sent_to<Start>(1), nullptr);
+}
+
+TEST(Coordinator, AFailureBeforeASignalIsStillReported) {
+  Table table(job_of(1));
+  table.join_all();
+  table.fail(0, 0, {.code = 3});
+  table.say(0, Signalled{SIGINT});
+  table.say(0, Stopped{0, {}});
+  ASSERT_NE(table.sent_to<Finish>(0), nullptr);
+  EXPECT_EQ(table.sent_to<Finish>(0)->signal, SIGINT);
+  EXPECT_THAT(table.sent_to<Finish>(0)->report, HasSubstr("exited with code 3"));
+  EXPECT_THAT(table.sent_to<Finish>(0)->report, HasSubstr("stopped by SIGINT"));
+}
+
 TEST(Coordinator, AssignsRanksInOrderOfArrivalAndFreesThoseOfNodesThatLeave) {
   Job job = job_of(3);
   job.node_rank.reset();
