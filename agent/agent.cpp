@@ -127,6 +127,9 @@ void Agent::on(const control::Waiting& message) {
   log::say("waiting for node" + std::string(message.missing.size() == 1 ? " " : "s ") +
            rank_list(message.missing) + " of " + std::to_string(job_.nnodes) + " (here: " + here + "), " +
            time_left(std::chrono::milliseconds(message.left_ms)) + " left");
+  if (host_ && is_loopback(job_.master_addr) && !std::exchange(loopback_told_, true)) {
+    log::warn("the nodes are to meet at '" + job_.master_addr + "', which is another place on every machine");
+  }
 }
 
 void Agent::on(const control::Start& message) {

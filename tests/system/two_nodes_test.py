@@ -1,5 +1,6 @@
 """Two nodes, each in a network namespace of its own: meeting, refusing, failing, losing each other."""
 import os
+import socket
 import re
 import signal
 import time
@@ -119,6 +120,36 @@ class Meeting(Nodes):
         runs = [self.cluster.start_dlaunch(node, line) for node in (0, 1)]
         self.ended(runs, 0, within=240)
         self.assertIn("test accuracy: ", runs[0].out)
+
+
+class Strangers(harness.TestCase):
+    def test_a_control_connection_that_says_nothing_is_closed_and_the_job_goes_on(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        line = ["--nnodes=2", "--master_addr=127.0.0.1", "--master_port=%d" % port]
+        first = self.start_dlaunch([*line, "--node_rank=0", harness.STUB, "out:hi"])
+
+        def connect():
+            try:
+                return socket.create_connection(("127.0.0.1", port), 1)
+            except OSError:
+                return None
+
+        stranger = harness.wait_until(connect, 10, "node 0 listens")
+        self.addCleanup(stranger.close)
+        stranger.sendall(b"DLN1")
+        garbage = connect()
+        self.addCleanup(garbage.close)
+        garbage.sendall(b"DLN1\xff\xff\xff\xff")
+        garbage.settimeout(10)
+        self.assertEqual(garbage.recv(100), b"", "a length over the limit closes at once")
+        stranger.settimeout(30)
+        self.assertEqual(stranger.recv(100), b"", "silence is closed after a while")
+        second = self.start_dlaunch([*line, "--node_rank=1", harness.STUB, "out:hi"])
+        for run in (first, second):
+            run.wait(20)
+            self.assert_code(run, 0)
 
 
 class Missing(Nodes):
