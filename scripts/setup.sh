@@ -16,8 +16,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=(cmake ninja-build g++ ccache libboost1.81-dev libboost-filesystem1.81-dev libboost-system1.81-dev
   libcli11-dev nlohmann-json3-dev libspdlog-dev libfmt-dev libc-ares-dev)
 demo=(python3 python3-torch python3-numpy dataset-fashion-mnist)
-tests=(libgtest-dev libgmock-dev python3-venv iproute2 iptables util-linux procps mpich shellcheck)
-full=(clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev debootstrap)
+tests=(libgtest-dev libgmock-dev clang-format-14 python3-venv iproute2 iptables util-linux procps mpich shellcheck)
+full=(clang-14 clang-tidy-14 libclang-rt-14-dev debootstrap)
 
 say() { echo "setup: $*"; }
 usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }

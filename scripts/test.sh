@@ -24,7 +24,7 @@ quietly() {
   }
 }
 
-scripts/setup.sh --tests
+scripts/setup.sh --tests --torch
 
 say "building"
 mkdir -p build build-san
