@@ -127,6 +127,11 @@ void Agent::on(const control::Waiting& message) {
   log::say("waiting for node" + std::string(message.missing.size() == 1 ? " " : "s ") +
            rank_list(message.missing) + " of " + std::to_string(job_.nnodes) + " (here: " + here + "), " +
            time_left(std::chrono::milliseconds(message.left_ms)) + " left");
+  if (node_ != 0 || warned_of_loopback_ || !is_loopback(job_.master_addr)) return;
+  warned_of_loopback_ = true;
+  log::warn(
+      "'" + job_.master_addr +
+      "' means this host to everyone: nodes on other hosts need an address of node 0 that they can reach");
 }
 
 void Agent::on(const control::Start& message) {

@@ -87,6 +87,7 @@ class Agent {
   int stop_signal_ = 0;
   std::optional<Clock::time_point> first_signal_[2];
   bool cannot_host_ = false;
+  bool warned_of_loopback_ = false;
   bool ending_ = false;  // nothing is left but the console's queue
 };
 

@@ -39,4 +39,8 @@ bool hosts_the_job(const Job& job, const std::vector<std::string>& meeting_addre
                      [&](const std::string& address) { return is_local(address, own); });
 }
 
+bool is_loopback(const std::string& address) {
+  return address == "localhost" || address == "::1" || address.starts_with("127.");
+}
+
 }  // namespace dlaunch
