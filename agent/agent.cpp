@@ -11,6 +11,7 @@
 #include "dlaunch/log.hpp"
 #include "dlaunch/report.hpp"
 #include "dlaunch/resolver.hpp"
+#include "dlaunch/text.hpp"
 
 namespace dlaunch {
 
@@ -58,7 +59,7 @@ control::Hello Agent::hello() const {
   control::Hello hello;
   hello.version = DLAUNCH_VERSION;
   hello.session = random_id();
-  hello.run_id = job_.run_id;
+  hello.run_id = visible(job_.run_id);  // on the wire a text has to be UTF-8
   hello.node_rank = job_.node_rank.value_or(-1);
   hello.nnodes = job_.nnodes;
   hello.nproc = job_.nproc;
@@ -123,17 +124,19 @@ void Agent::on(const control::Welcome& message) { node_ = message.node_rank; }
 
 void Agent::on(const control::Waiting& message) {
   std::string here;
-  for (const auto& node : message.here) here += (here.empty() ? "" : ", ") + node;
+  for (const auto& node : message.here) here += (here.empty() ? "" : ", ") + visible(node);
   log::say("waiting for node" + std::string(message.missing.size() == 1 ? " " : "s ") +
            rank_list(message.missing) + " of " + std::to_string(job_.nnodes) + " (here: " + here + "), " +
            time_left(std::chrono::milliseconds(message.left_ms)) + " left");
-  if (host_ && is_loopback(job_.master_addr) && !std::exchange(loopback_told_, true)) {
-    log::warn("the nodes are to meet at '" + job_.master_addr + "', which is another place on every machine");
-  }
+  if (node_ != 0 || warned_of_loopback_ || !is_loopback(job_.master_addr)) return;
+  warned_of_loopback_ = true;
+  log::warn(
+      "'" + job_.master_addr +
+      "' means this host to everyone: nodes on other hosts need an address of node 0 that they can reach");
 }
 
 void Agent::on(const control::Start& message) {
-  if (!message.notice.empty()) log::say(message.notice);
+  if (!message.notice.empty()) log::say(visible(message.notice));
   round_ = message.round;
   stop_told_ = false;
   Round round{message.round, message.layout, node_, job_.master_addr, message.master_port, message.store};
@@ -155,7 +158,7 @@ void Agent::on(const control::Stop& message) {
 
 void Agent::on(const control::Finish& message) {
   verdict_ = Verdict{message.exit_code, message.signal};
-  report_ = message.report;
+  report_ = visible_lines(message.report);
   if (host_) return;  // the end comes when the others have answered
   uplink_->leave("");
   end(*verdict_, report_);
@@ -163,7 +166,7 @@ void Agent::on(const control::Finish& message) {
 
 void Agent::on(const control::Refused& message) {
   // Only a node that hosts can be refused here: by its own coordinator.
-  log::error(message.reason);
+  log::error(visible(message.reason));
   end(Verdict{2}, "");
 }
 
@@ -223,6 +226,7 @@ void Agent::signalled(int signal, Source source) {
   auto& first = first_signal_[static_cast<int>(source)];
   if (first && now - *first >= kSecondSignal) {
     if (auto* group = workers()) group->kill_now();
+    if (!alone_ && round_ >= 0) tell(control::Signalled{signal});  // the other nodes need not wait either
     return;
   }
   if (!first) first = now;
@@ -238,6 +242,7 @@ void Agent::signalled(int signal, Source source) {
 
 // Without its guard a dlaunch would leave its workers behind if it were killed as well.
 void Agent::guard_is_gone() {
+  hurry_ = true;
   if (ending_) return end_in_a_hurry();
   const std::string why = "its guard process was killed";
   if (host_) return host_->give_up("node 0 (" + host_name() + ") lost: " + why);
@@ -273,7 +278,7 @@ void Agent::end(Verdict verdict, std::string report) {
   ending_ = true;
   verdict_ = verdict;
   if (!report.empty()) console_.say(std::move(report));
-  if (stop_signal_ || verdict.signal) return end_in_a_hurry();
+  if (hurry_ || stop_signal_ || verdict.signal) return end_in_a_hurry();
   console_.when_drained([this] { io_.stop(); });
 }
 

@@ -87,7 +87,8 @@ class Agent {
   int stop_signal_ = 0;
   std::optional<Clock::time_point> first_signal_[2];
   bool cannot_host_ = false;
-  bool loopback_told_ = false;
+  bool hurry_ = false;  // nobody may be there to read the console
+  bool warned_of_loopback_ = false;
   bool ending_ = false;  // nothing is left but the console's queue
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "dlaunch/text.hpp"
+
 namespace dlaunch {
 
 using namespace std::chrono_literals;
@@ -28,8 +30,7 @@ Coordinator::Coordinator(const Job& job, TimePoint now)
     : job_(job),
       copies_(independent_copies(job) ? job.copies->count : 0),
       join_deadline_(now + job.join_timeout),
-      last_tick_(now),
-      expected_tick_(TimePoint::max()) {}
+      last_tick_(now) {}
 
 // --- who is there ---
 
@@ -76,8 +77,9 @@ std::string Coordinator::objection(const Hello& hello) const {
            " there, protocol " + std::to_string(kProtocol) +
            " of dlaunch " DLAUNCH_VERSION " on node 0: run the same dlaunch on all nodes";
   }
-  if (hello.run_id != job_.run_id) {
-    return "run id '" + hello.run_id + "' there, '" + job_.run_id +
+  std::string run_id = visible(job_.run_id);
+  if (hello.run_id != run_id) {
+    return "run id '" + hello.run_id + "' there, '" + run_id +
            "' on node 0 (--rdzv_id): another job has this port";
   }
   if (hello.nnodes != job_.nnodes) {
@@ -105,7 +107,10 @@ void Coordinator::refuse(Peer peer, const Hello& hello, std::string reason, bool
   out_.push_back(Drop{peer});
 }
 
-void Coordinator::hello(Peer peer, const Hello& hello, TimePoint now) {
+void Coordinator::hello(Peer peer, Hello hello, TimePoint now) {
+  hello.host = visible(hello.host);
+  hello.version = visible(hello.version);
+  hello.run_id = visible(hello.run_id);
   std::string reason = objection(hello);
   if (!reason.empty()) return refuse(peer, hello, reason);
   if (phase_ == Phase::finishing || phase_ == Phase::over)
@@ -268,6 +273,7 @@ void Coordinator::judge(TimePoint now) {
     notice_ = verdicts_.headline(layout_, copies_) + "; restart " + std::to_string(restarts_) + " of " +
               std::to_string(job_.max_restarts);
     phase_ = Phase::preparing;
+    phase_deadline_ = TimePoint::max();
     judge_not_before_ = TimePoint::min();
     out_.push_back(PrepareRound{++round_});
     return;
@@ -365,7 +371,12 @@ Actions Coordinator::received(Peer peer, const Message& message, TimePoint now) 
       node_gone(member, now);
     }
   } else if (const auto* signalled = std::get_if<Signalled>(&message)) {
-    if (stop_signal_ == 0) {
+    bool second = !signalled_.insert(peer).second;
+    if (second && phase_ == Phase::stopping) {
+      for (const auto& [other, its] : members_) {
+        if (other != peer && !its.gone) send(other, Stop{round_, 9, 0, "asked twice"});
+      }
+    } else if (stop_signal_ == 0) {
       stop_signal_ = signalled->signal;
       stopped_by_ = signal_name(stop_signal_) + (job_.nnodes > 1 ? " at " + node_name(member) : "");
       failed_before_signal_ = phase_ == Phase::stopping && verdicts_.failed() && !verdicts_.may_be_a_stop();
@@ -384,7 +395,7 @@ Actions Coordinator::received(Peer peer, const Message& message, TimePoint now) 
       member.bye = true;
       check_over(now);
     } else {
-      lose(peer, bye->reason.empty() ? "it left" : bye->reason, now);
+      lose(peer, bye->reason.empty() ? "it left" : visible(bye->reason), now);
     }
   }
   return std::exchange(out_, {});
@@ -399,9 +410,9 @@ Coordinator::Duration Coordinator::silence_allowed(const Member& member) const {
                   : Duration(job_.heartbeat_timeout);
 }
 
-Actions Coordinator::tick(TimePoint now) {
+Actions Coordinator::tick(TimePoint now, TimePoint due) {
   // Our own timer was late: this machine slept, not the others. All deadlines start anew.
-  if (expected_tick_ != TimePoint::max() && now - expected_tick_ > kLateTimer) {
+  if (now - due > kLateTimer) {
     for (auto& [peer, member] : members_) member.last_heard = now;
   }
   last_tick_ = now;
@@ -458,7 +469,6 @@ Actions Coordinator::tick(TimePoint now) {
     judge(now);
   }
   check_over(now);
-  expected_tick_ = next_tick();
   return std::exchange(out_, {});
 }
 

@@ -58,7 +58,8 @@ class Coordinator {
   Actions round_ready(std::uint16_t master_port, TimePoint now);
   // dlaunch itself cannot go on (no port for a round, its guard was killed): all nodes stop, 125.
   Actions give_up(const std::string& reason, TimePoint now);
-  Actions tick(TimePoint now);
+  // `due`: when the caller had meant to come.
+  Actions tick(TimePoint now, TimePoint due);
   // When tick is wanted next. There always is such a time: pings, waits.
   TimePoint next_tick() const;
 
@@ -86,7 +87,7 @@ class Coordinator {
     TimePoint deadline;
   };
 
-  void hello(Peer peer, const control::Hello& hello, TimePoint now);
+  void hello(Peer peer, control::Hello hello, TimePoint now);
   std::string objection(const control::Hello& hello) const;
   void admit(Peer peer, const control::Hello& hello, int node, TimePoint now);
   void refuse(Peer peer, const control::Hello& hello, std::string reason, bool retry = false);
@@ -117,7 +118,6 @@ class Coordinator {
   TimePoint phase_deadline_ = TimePoint::max();    // stopping: stuck; finishing: no more Byes
   TimePoint judge_not_before_ = TimePoint::min();  // a signal for the whole job may still come
   TimePoint last_tick_;
-  TimePoint expected_tick_;
 
   std::map<Peer, Member> members_;
   std::map<int, Probe> probes_;  // by node rank
@@ -128,7 +128,8 @@ class Coordinator {
   int stop_signal_ = 0;  // the job was told to stop by this signal
   std::string stopped_by_;
   bool failed_before_signal_ = false;
-  std::string lost_;  // "node 1 (gpu-b) lost: …"
+  std::set<Peer> signalled_;  // once each: the second time means now
+  std::string lost_;          // "node 1 (gpu-b) lost: …"
   std::vector<std::string> stuck_;
   std::string notice_;
   control::Finish finish_;

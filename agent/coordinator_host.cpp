@@ -1,5 +1,7 @@
 #include "agent/coordinator_host.hpp"
 
+#include <unistd.h>
+
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 
@@ -45,7 +47,10 @@ void CoordinatorHost::accept(int fd, std::string first_bytes) {
   bool six =
       ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 && address.ss_family == AF_INET6;
   socket.assign(six ? tcp::v6() : tcp::v4(), fd, error);
-  if (error) return;
+  if (error) {
+    ::close(fd);
+    return;
+  }
   first_bytes.erase(0, control::kMagic.size());
   Peer peer = next_peer_++;
   auto session =
@@ -130,12 +135,14 @@ void CoordinatorHost::close_silent() {
 void CoordinatorHost::arm() {
   if (over_) return;
   auto next = coordinator_.next_tick();
-  if (timer_.expiry() == next) return;
+  if (armed_ == next) return;
+  armed_ = next;
   timer_.expires_at(next);
   timer_.async_wait([this](boost::system::error_code error) {
     if (error || over_) return;
+    auto due = *std::exchange(armed_, std::nullopt);
     close_silent();
-    perform(coordinator_.tick(Clock::now()));
+    perform(coordinator_.tick(Clock::now(), due));
   });
 }
 

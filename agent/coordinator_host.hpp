@@ -58,6 +58,7 @@ class CoordinatorHost {
   std::map<Peer, Clock::time_point> silent_;  // connected then, and no message yet
   Peer next_peer_ = 1;
   boost::asio::steady_timer timer_;
+  std::optional<Clock::time_point> armed_;  // what the timer waits for
   bool over_ = false;
 };
 

@@ -39,10 +39,6 @@ std::vector<pid_t> children_before_us() {
   return strangers;
 }
 
-bool is_in(const std::vector<pid_t>& pids, pid_t pid) {
-  return std::find(pids.begin(), pids.end(), pid) != pids.end();
-}
-
 class Guard {
  public:
   Guard(pid_t agent, int line, int signals, std::vector<pid_t> strangers)
@@ -106,9 +102,14 @@ class Guard {
       reap_all();
       siginfo_t info{};
       if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD) return;
-      std::vector<ProcessEntry> left;
-      for (const auto& entry : descendants_of(::getpid())) {
-        if (!is_in(strangers_, entry.pid)) left.push_back(entry);
+      auto left = descendants_of(::getpid());
+      for (pid_t stranger : strangers_) {
+        auto family = descendants_of(stranger);
+        std::erase_if(left, [&](const auto& entry) {
+          return entry.pid == stranger || std::any_of(family.begin(), family.end(), [&](const auto& member) {
+                   return member.pid == entry.pid;
+                 });
+        });
       }
       if (left.empty()) return;
       if (Clock::now() > deadline) {
@@ -151,6 +152,7 @@ Verdict guard(const SignalState& at_start, const std::set<int>& stop_signals,
   ::sigprocmask(SIG_BLOCK, &handled, nullptr);
   ::signal(SIGCHLD, SIG_DFL);  // ignored on entry it would take the exit codes away
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a log file over `ulimit -f` is an error of that write
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   auto strangers = children_before_us();
 

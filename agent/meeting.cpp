@@ -30,10 +30,6 @@ std::vector<std::string> listening_addresses(const Job& job) {
   return addresses;
 }
 
-bool is_loopback(const std::string& address) {
-  return address == "localhost" || address.rfind("127.", 0) == 0 || address == "::1" || address == "[::1]";
-}
-
 bool hosts_the_job(const Job& job, const std::vector<std::string>& meeting_addresses) {
   if (job.nnodes == 1) return true;
   if (job.node_rank) return *job.node_rank == 0;
@@ -41,6 +37,10 @@ bool hosts_the_job(const Job& job, const std::vector<std::string>& meeting_addre
   auto own = local_addresses();
   return std::any_of(meeting_addresses.begin(), meeting_addresses.end(),
                      [&](const std::string& address) { return is_local(address, own); });
+}
+
+bool is_loopback(const std::string& address) {
+  return address == "localhost" || address == "::1" || address.starts_with("127.");
 }
 
 }  // namespace dlaunch

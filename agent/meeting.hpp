@@ -16,7 +16,7 @@ std::vector<std::string> listening_addresses(const Job& job);
 // machine that has one of `meeting_addresses` (is_host overrides).
 bool hosts_the_job(const Job& job, const std::vector<std::string>& meeting_addresses);
 
-// True for an address that means another machine to everyone: 127.x, ::1, localhost.
+// Is it this host whoever asks: 127.x.y.z, ::1, localhost?
 bool is_loopback(const std::string& address);
 
 }  // namespace dlaunch

@@ -23,6 +23,8 @@ using boost::system::error_code;
 using std::string_view;
 
 constexpr std::size_t kReadSize = 64 * 1024;
+// More than any pipe holds: whoever writes on is no descendant of ours.
+constexpr std::size_t kMaxRest = 4 << 20;
 // Reads in a row before others have their turn.
 constexpr int kReadsPerTurn = 4;
 constexpr int kPipeSize = 256 * 1024;
@@ -132,6 +134,14 @@ class WorkerOutput::Reader {
     });
   }
 
+  void read_rest() {
+    if (closed() || rest_ > 0) return;
+    rest_ = kMaxRest;
+    give_up_when_empty_ = true;
+    waits_for_room_ = false;
+    read_again();
+  }
+
   // What is unfinished is shown; what is still in the pipe is not.
   void close() {
     if (closed()) return;
@@ -180,7 +190,7 @@ class WorkerOutput::Reader {
   void read() {
     char bytes[kReadSize];
     for (int i = 0; i < kReadsPerTurn; ++i) {
-      if (on_console() && console_.full()) {
+      if (on_console() && console_.full() && rest_ == 0) {
         waits_for_room_ = true;
         return;
       }
@@ -188,6 +198,8 @@ class WorkerOutput::Reader {
       if (n > 0) {
         take({bytes, static_cast<std::size_t>(n)});
         if (closed()) return;
+        if (rest_ > 0 && (rest_ -= std::min<std::size_t>(rest_, static_cast<std::size_t>(n))) == 0)
+          return close();
         if (static_cast<std::size_t>(n) < sizeof bytes) break;
       } else if (n < 0 && errno == EAGAIN && !give_up_when_empty_) {
         break;
@@ -262,6 +274,7 @@ class WorkerOutput::Reader {
   bool watches_ = false;
   bool waits_for_room_ = false;
   bool give_up_when_empty_ = false;
+  std::size_t rest_ = 0;  // above 0: read_rest, and how much it may still be
 };
 
 WorkerOutput::WorkerOutput(asio::any_io_executor executor, Console& console, const WorkerLogs& logs, int out,
@@ -288,6 +301,10 @@ void WorkerOutput::start(std::function<void()> on_finished) {
 
 void WorkerOutput::close_when_idle() {
   for (auto& reader : readers_) reader->linger();
+}
+
+void WorkerOutput::read_rest() {
+  for (auto& reader : readers_) reader->read_rest();
 }
 
 void WorkerOutput::close() {

@@ -47,6 +47,9 @@ class WorkerOutput : private Console::User {
   void start(std::function<void()> on_finished);
   // The worker was reaped: what is not at its end after kLinger is given up once it is empty.
   void close_when_idle();
+  // Nobody writes any more: reads what is in the pipes to its end, even if the console has no room, and
+  // so at most as much as pipes hold.
+  void read_rest();
   // Closes the read ends now; whoever still writes sees EPIPE.
   void close();
 

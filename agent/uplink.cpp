@@ -3,6 +3,7 @@
 #include <boost/asio/ip/address.hpp>
 
 #include "dlaunch/log.hpp"
+#include "dlaunch/text.hpp"
 
 namespace dlaunch {
 
@@ -86,6 +87,7 @@ void Uplink::connect(Addresses addresses, std::size_t index) {
 }
 
 void Uplink::connected() {
+  std::erase_if(sessions_, [](const auto& session) { return session->over(); });
   sessions_.push_back(
       std::make_unique<control::Session>(std::move(socket_), std::string(), job_.heartbeat_timeout));
   auto& session = *sessions_.back();
@@ -112,16 +114,23 @@ void Uplink::try_again(std::string why) {
 
 void Uplink::received(control::Message message) {
   last_heard_ = Clock::now();
-  if (const auto* ping = std::get_if<control::Ping>(&message)) return send(control::Pong{ping->id});
+  if (const auto* ping = std::get_if<control::Ping>(&message)) {
+    silence_ = heartbeat_;
+    return send(control::Pong{ping->id});
+  }
   if (const auto* refused = std::get_if<control::Refused>(&message)) {
-    if (!refused->retry) return fail(2, "node 0 at " + where() + " refused this node: " + refused->reason);
-    trouble_ = refused->reason;
+    if (!refused->retry)
+      return fail(2, "node 0 at " + where() + " refused this node: " + visible(refused->reason));
+    trouble_ = visible(refused->reason);
     return;  // its end of the connection follows
   }
   if (const auto* welcome = std::get_if<control::Welcome>(&message)) {
     welcomed_ = true;
-    silence_ = std::chrono::milliseconds(welcome->heartbeat_ms);
+    heartbeat_ = silence_ = std::chrono::milliseconds(welcome->heartbeat_ms);
   }
+  // Starting workers from a slow file system keeps node 0 busy; its next ping says that it is done.
+  if (std::get_if<control::Start>(&message))
+    silence_ = std::max<std::chrono::milliseconds>(job_.join_timeout, heartbeat_);
   events_.message(std::move(message));
 }
 

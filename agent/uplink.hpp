@@ -64,7 +64,8 @@ class Uplink {
   Clock::time_point next_word_;
   Clock::time_point last_heard_;
   Clock::time_point watch_expected_;
-  std::chrono::milliseconds silence_{30000};
+  std::chrono::milliseconds heartbeat_{30000};
+  std::chrono::milliseconds silence_{30000};  // tolerated now
   std::string trouble_ = "no answer yet";
   bool welcomed_ = false;
   bool over_ = false;

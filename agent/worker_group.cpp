@@ -56,6 +56,15 @@ int input_of(bool first_of_job) {
   return ::open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
+// An interpreter would be started all the same, and end with a code of its own.
+Result<> script_is_readable(const Program& program) {
+  if (program.kind != Program::Kind::python_script) return {};
+  const std::string& script = program.prefix.back();
+  if (::access(script.c_str(), R_OK) == 0) return {};
+  Errc code = errno == ENOENT || errno == ENOTDIR ? Errc::not_found : Errc::not_executable;
+  return Error{code, "'" + script + "': " + std::strerror(errno)};
+}
+
 }  // namespace
 
 WorkerGroup::WorkerGroup(asio::io_context& io, Spawner& spawner, Console& console, const Job& job,
@@ -106,7 +115,8 @@ bool WorkerGroup::start_one(int local) {
   request.in = input_of(round_.node == 0 && local == 0);
   if (request.in >= 0) to_close.push_back(request.in);
   auto connected = connect_output(*worker, request, to_close);
-  auto launch = connected ? spawner_.begin(request) : Result<Launch>(connected.error());
+  auto readable = connected ? script_is_readable(job_.program) : connected;
+  auto launch = readable ? spawner_.begin(request) : Result<Launch>(readable.error());
   for (int fd : to_close) ::close(fd);
 
   Worker& kept = *worker;
@@ -372,6 +382,12 @@ void WorkerGroup::settle() {
     siginfo_t info{};
     bool children = ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
     if (children) end_orphans();
+    if (!children && !quiet) {
+      // Nobody writes any more: what is in the pipes is read whether or not the console has room.
+      for (auto& worker : workers_) {
+        if (worker->output) worker->output->read_rest();
+      }
+    }
     if (!children && quiet) {
       over_ = true;
       timer_.cancel();
@@ -388,10 +404,13 @@ void WorkerGroup::arm() {
       std::min(next_word_, killing ? std::min(give_up_at_, Clock::now() + kKillAgain) : kill_at_);
   for (const auto& worker : workers_) next = std::min(next, worker->kill_rest);
   if (next == TimePoint::max()) return;
-  if (timer_.expiry() == next) return;
+  if (armed_ == next) return;
+  armed_ = next;
   timer_.expires_at(next);
   timer_.async_wait([this](boost::system::error_code error) {
-    if (!error && !over_) timer_fired();
+    if (error || over_) return;
+    armed_.reset();
+    timer_fired();
   });
 }
 

@@ -112,6 +112,7 @@ class WorkerGroup {
 
   std::vector<std::unique_ptr<Worker>> workers_;
   boost::asio::steady_timer timer_;
+  std::optional<TimePoint> armed_;  // what the timer waits for
   boost::asio::signal_set children_;
   bool started_ = false;
   bool over_ = false;

@@ -5,49 +5,15 @@
 #include <map>
 #include <string_view>
 
+#include "dlaunch/text.hpp"
+
 namespace dlaunch {
 namespace {
 
 using std::string_view;
 
-constexpr std::size_t kMaxLines = 20;  // of last words or of a message
-constexpr std::size_t kMaxLineBytes = 1024;
+constexpr std::size_t kMaxLines = 20;    // of last words or of a message
 constexpr std::size_t kMaxFailures = 8;  // told one by one; the rest is summed up
-
-// How many bytes at the front of `text` are one printable UTF-8 character; 0 for a byte that is not.
-std::size_t printable(string_view text) {
-  auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  unsigned char first = byte(0);
-  if (first < 0x80) return (first >= 0x20 && first != 0x7f) || first == '\t' ? 1 : 0;
-  std::size_t length = first >= 0xf0 && first < 0xf5 ? 4 : first >= 0xe0 ? 3 : first >= 0xc2 ? 2 : 0;
-  if (length == 0 || first >= 0xf5 || text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  bool second_control_set = first == 0xc2 && byte(1) < 0xa0;
-  bool overlong = (first == 0xe0 && byte(1) < 0xa0) || (first == 0xf0 && byte(1) < 0x90);
-  bool out_of_range = (first == 0xed && byte(1) >= 0xa0) || (first == 0xf4 && byte(1) >= 0x90);
-  return second_control_set || overlong || out_of_range ? 0 : length;
-}
-
-// One line of foreign text that a terminal only shows.
-std::string visible(string_view text) {
-  while (text.ends_with('\n') || text.ends_with('\r')) text.remove_suffix(1);
-  std::string safe;
-  while (!text.empty() && safe.size() < kMaxLineBytes) {
-    if (std::size_t length = printable(text)) {
-      safe += text.substr(0, length);
-      text.remove_prefix(length);
-    } else {
-      char hex[5];
-      std::snprintf(hex, sizeof hex, "\\x%02x", static_cast<unsigned char>(text[0]));
-      safe += hex;
-      text.remove_prefix(1);
-    }
-  }
-  if (!text.empty()) safe += " …";
-  return safe;
-}
 
 std::vector<std::string> split_lines(string_view text) {
   std::vector<std::string> lines;

@@ -18,7 +18,7 @@ SignalState SignalState::of_this_process() {
 // itself, need a word.
 void SignalState::restore() const {
   for (int signal = 1; signal <= 64; ++signal) {
-    if (!ignored[signal] && signal != SIGPIPE) continue;
+    if (!ignored[signal] && signal != SIGPIPE && signal != SIGXFSZ) continue;
     struct sigaction action {};
     action.sa_handler = ignored[signal] ? SIG_IGN : SIG_DFL;
     ::sigaction(signal, &action, nullptr);

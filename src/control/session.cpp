@@ -15,6 +15,8 @@ namespace asio = boost::asio;
 
 namespace {
 
+constexpr std::int64_t kMaxUserTimeout = 24 * 3600 * 1000;
+
 template <class Value>
 void set_option(int fd, int level, int name, Value value) {
   ::setsockopt(fd, level, name, &value, sizeof value);
@@ -36,7 +38,8 @@ Session::Session(asio::ip::tcp::socket socket, std::string first_bytes, std::chr
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
-  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<unsigned>(silence.count()));
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
+             static_cast<unsigned>(std::min<std::int64_t>(silence.count(), kMaxUserTimeout)));
   socket_.non_blocking(true, ignored);
 }
 
@@ -77,7 +80,7 @@ void Session::read() {
 }
 
 void Session::send_raw(std::string bytes) {
-  if (ended_ || closing_) return;
+  if (ended_ || closing_ || deaf_) return;
   out_.push_back(std::move(bytes));
   if (!writing_) write();
 }
@@ -85,17 +88,22 @@ void Session::send_raw(std::string bytes) {
 void Session::write() {
   writing_ = true;
   asio::async_write(socket_, asio::buffer(out_.front()),
-                    [this](boost::system::error_code error, std::size_t) {
-                      writing_ = false;
-                      if (ended_) return tell_end_if_idle();
-                      // Why writing failed is often said better by the read side, which sees the reset or the
-                      // end.
-                      if (error)
-                        return end(error == asio::error::broken_pipe ? "connection closed" : error.message());
-                      out_.pop_front();
-                      if (!out_.empty()) return write();
-                      if (closing_) end("closed");
-                    });
+                    [this](boost::system::error_code error, std::size_t) { written(error); });
+}
+
+void Session::written(boost::system::error_code error) {
+  writing_ = false;
+  if (ended_) return tell_end_if_idle();
+  if (error) {
+    // The peer's last words may still be unread; the end of the connection follows them.
+    deaf_ = true;
+    out_.clear();
+    if (closing_ || !reading_) end("connection closed");
+    return;
+  }
+  out_.pop_front();
+  if (!out_.empty()) return write();
+  if (closing_) end("closed");
 }
 
 void Session::close_when_sent() {

@@ -327,7 +327,9 @@ class Stopping(TestCase):
 
 class Restarts(TestCase):
     def test_all_workers_run_again_and_the_round_is_told_to_each(self):
-        run = self.run_dlaunch(["--nproc_per_node=2", "--max_restarts=2", STUB, "env:TORCHELASTIC_RESTART_COUNT", "rank:1:round:0:exit:9",
+        told = temporary_folder() + "/told"
+        run = self.run_dlaunch(["--nproc_per_node=2", "--max_restarts=2", STUB, "env:TORCHELASTIC_RESTART_COUNT",
+                                "rank:0:touch:" + told, "rank:1:await:" + told, "rank:1:round:0:exit:9",
                                 "rank:0:round:0:wait", "exit:0"])
         self.assert_code(run, 0)
         self.assertEqual(sorted(run.out.split()), ["TORCHELASTIC_RESTART_COUNT=0"] * 2 + ["TORCHELASTIC_RESTART_COUNT=1"] * 2, str(run))

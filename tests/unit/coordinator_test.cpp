@@ -45,7 +45,7 @@ class Table {
     auto end = now_ + time;
     while (coordinator_.next_tick() <= end) {
       now_ = std::max(now_, coordinator_.next_tick());
-      for (auto& action : coordinator_.tick(now_)) all.push_back(std::move(action));
+      for (auto& action : coordinator_.tick(now_, now_)) all.push_back(std::move(action));
     }
     now_ = end;
     keep(std::move(all));
@@ -269,6 +269,38 @@ TEST(Coordinator, RestartsAllNodesOnlyWhenAllAreStoppedAndTheStoreIsEmpty) {
   EXPECT_EQ(table.sent_to<Finish>(0)->exit_code, 8);
 }
 
+TEST(Coordinator, KeepsTimeAfterARestart) {
+  Job job = job_of(2);
+  job.max_restarts = 1;
+  Table table(job);
+  table.join_all();
+  table.fail(0, 0, {.code = 9});
+  table.say(0, Stopped{0, {}});
+  table.say(1, Stopped{0, {}});
+  table.ready();
+  table.say(1, Spawned{1});
+  for (int i = 0; i < 30; ++i) {
+    table.pass(4s);
+    table.say(1, Pong{});
+  }
+  table.pass(6s);
+  EXPECT_NE(table.sent_to<Ping>(1), nullptr);
+  table.pass(26s);
+  EXPECT_NE(table.sent_to<Stop>(0), nullptr) << "a silent node is found as in round 0";
+}
+
+TEST(Coordinator, ASecondSignalOfOneNodeKillsOnAll) {
+  Table table(job_of(2));
+  table.join_all();
+  table.say(0, Signalled{SIGINT});
+  table.say(1, Signalled{SIGINT});  // as batch systems do: to every node, once
+  EXPECT_EQ(table.sent_to<Stop>(1), nullptr);
+  table.say(0, Signalled{SIGINT});
+  ASSERT_NE(table.sent_to<Stop>(1), nullptr);
+  EXPECT_EQ(table.sent_to<Stop>(1)->signal, SIGKILL);
+  EXPECT_EQ(table.sent_to<Stop>(1)->grace_ms, 0);
+}
+
 TEST(Coordinator, NeverRestartsAProgramThatCannotBeStarted) {
   Job job = job_of(1);
   job.max_restarts = 3;
@@ -410,8 +442,8 @@ TEST(Coordinator, TheHostsOwnLateTimerStartsAllDeadlinesAnew) {
   coordinator.received(1, hello_from(1, 2), now);
   coordinator.round_ready(1, now);
   coordinator.received(1, Spawned{0}, now);
-  coordinator.tick(now);
-  for (const auto& action : coordinator.tick(now + 10min)) {
+  coordinator.tick(now, now);
+  for (const auto& action : coordinator.tick(now + 10min, now + 5s)) {
     const auto* send = std::get_if<SendTo>(&action);
     EXPECT_FALSE(send && std::holds_alternative<Stop>(send->message));
   }

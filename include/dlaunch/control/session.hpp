@@ -33,6 +33,7 @@ class Session {
   // Ends the connection once everything sent has left; TCP bounds the wait by `silence`.
   void close_when_sent();
   void close_now();
+  bool over() const { return ended_ && !reading_ && !writing_; }
   // Round-trip time as TCP measured it; 0 if unknown.
   std::chrono::microseconds round_trip() const;
   std::string peer_address() const { return peer_; }
@@ -41,6 +42,7 @@ class Session {
  private:
   void read();
   void write();
+  void written(boost::system::error_code error);
   bool deliver();
   void end(std::string why);
   void tell_end_if_idle();
@@ -55,6 +57,7 @@ class Session {
   bool reading_ = false;
   bool writing_ = false;
   bool closing_ = false;
+  bool deaf_ = false;  // the peer takes nothing any more
   bool ended_ = false;
   char chunk_[16 * 1024];
 };
