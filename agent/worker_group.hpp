@@ -72,7 +72,7 @@ class WorkerGroup {
     std::optional<ExitStatus> status;  // set once reaped
     TimePoint ended;
     bool was_stopped = false;                // it ended after we had told it to
-    bool told_asleep = false;  // that somebody stopped it (SIGSTOP): said once
+    bool told_asleep = false;                // that somebody stopped it (SIGSTOP): said once
     bool told = false;                       // its last words have been told, or it has none
     TimePoint kill_rest = TimePoint::max();  // SIGKILL for what it left in its group
 
