@@ -91,7 +91,7 @@ class NetThread::Loop {
     }
     for (int i = 0;; ++i) {
       listeners_.clear();
-      const Result<> bound = bind_all(addresses);
+      Result<> bound = bind_all(addresses);
       const bool again = config_.port == 0 && addresses.size() > 1 && i < kTriesForOnePort;
       if (bound || bound.error().code != Errc::refused || !again) return bound;
     }
@@ -143,7 +143,7 @@ class NetThread::Loop {
 
   Result<> bind_everywhere() {
     const tcp::endpoint both(asio::ip::address_v6::any(), config_.port);
-    const Result<> bound = listen(both, /*v6_only=*/false);
+    Result<> bound = listen(both, /*v6_only=*/false);
     if (bound || bound.error().code == Errc::refused) return bound;
     listeners_.clear();
     return listen({asio::ip::address_v4::any(), config_.port}, false);
@@ -152,7 +152,7 @@ class NetThread::Loop {
   Result<> bind_all(const std::vector<asio::ip::address>& addresses) {
     port_ = config_.port;
     for (const asio::ip::address& address : addresses) {
-      if (const Result<> bound = listen({address, port_}, /*v6_only=*/addresses.size() > 1); !bound) {
+      if (Result<> bound = listen({address, port_}, /*v6_only=*/addresses.size() > 1); !bound) {
         return bound;
       }
     }

@@ -27,7 +27,7 @@ struct OutputPipe {
 };
 Result<OutputPipe> open_output_pipe();
 
-class WorkerOutput : private Console::User {
+class WorkerOutput final : private Console::User {
  public:
   using Warn = std::function<void(const std::string&)>;
 

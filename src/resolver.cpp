@@ -349,7 +349,7 @@ void Resolver::ask(std::string name, milliseconds limit, Handler handler) {
     return;
   }
   if (auto started = start_thread(); !started) {
-    answer(std::move(started.error()));
+    answer(started.error());
     return;
   }
   auto deadline = Clock::now() + limit;

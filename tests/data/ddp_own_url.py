@@ -10,3 +10,4 @@ dist.init_process_group("gloo", init_method="tcp://127.0.0.1:%s" % sys.argv[1],
 value = torch.ones(1)
 dist.all_reduce(value)
 print("sum", int(value.item()))
+dist.destroy_process_group()  # without it 2.15 may abort on its way out

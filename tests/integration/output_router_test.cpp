@@ -49,7 +49,7 @@ struct OutputRouterTest : testing::Test {
         errors.write);
     ::signal(SIGPIPE, SIG_IGN);
   }
-  ~OutputRouterTest() { ::signal(SIGPIPE, SIG_DFL); }
+  ~OutputRouterTest() override { ::signal(SIGPIPE, SIG_DFL); }
 
   Worker& start(const WorkerLogs& logs = {}) {
     workers.push_back(std::make_unique<Worker>(io, *console, logs, warnings));
