@@ -4,7 +4,7 @@ import signal
 import subprocess
 import unittest
 
-from harness import DLAUNCH, STUB, TestCase, temporary_folder, wait_until
+from harness import DLAUNCH, ROOT, STUB, TestCase, temporary_folder, wait_until
 
 
 def read_pid(file):
@@ -334,6 +334,12 @@ class Restarts(TestCase):
         self.assert_code(run, 0)
         self.assertEqual(sorted(run.out.split()), ["TORCHELASTIC_RESTART_COUNT=0"] * 2 + ["TORCHELASTIC_RESTART_COUNT=1"] * 2, str(run))
         self.assertIn("exited with code 9; restart 1 of 2", run.err)
+
+    def test_every_round_has_an_empty_store(self):
+        script = os.path.join(ROOT, "tests", "data", "store_round.py")
+        run = self.run_dlaunch(["--max_restarts=1", "--store=agent", script])
+        self.assert_code(run, 0)
+        self.assertEqual(run.out, "round 0: 1 key\nround 1: 0 keys\n", str(run))
 
     def test_the_code_is_the_last_rounds(self):
         run = self.run_dlaunch(["--max_restarts=1", STUB, "round:0:exit:9", "exit:8"])
