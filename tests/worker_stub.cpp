@@ -45,9 +45,13 @@ std::string note_file;
 std::string unescape(const std::string& text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '\\' || i + 1 == text.size()) {
+    bool plain_byte = text[i] != '\\' || i + 1 == text.size();
+    if (plain_byte) {
       plain += text[i];
-    } else if (text[++i] == 'n') {
+      continue;
+    }
+    ++i;
+    if (text[i] == 'n') {
       plain += '\n';
     } else if (text[i] == 'r') {
       plain += '\r';

@@ -14,8 +14,6 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Key;
-using testing::Not;
 using Flags = std::map<std::string, std::string>;
 using Variables = Environment::Map;
 
