@@ -14,7 +14,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build=(cmake ninja-build g++ ccache libboost1.81-dev libboost-filesystem1.81-dev libboost-system1.81-dev
-  libcli11-dev nlohmann-json3-dev libspdlog-dev libfmt-dev libc-ares-dev)
+  libcli11-dev nlohmann-json3-dev libspdlog-dev libfmt-dev libc-ares-dev
+  libgloo-dev libopenblas-dev zlib1g-dev libxxhash-dev)
 demo=(python3 python3-torch python3-numpy dataset-fashion-mnist)
 tests=(libgtest-dev libgmock-dev clang-format-14 python3-venv iproute2 iptables util-linux procps mpich shellcheck)
 full=(clang-14 clang-tidy-14 libclang-rt-14-dev debootstrap)

@@ -1,0 +1,1 @@
+message(STATUS "train_cuda.so is not built: no sources yet")
