@@ -362,7 +362,9 @@ Result<> Training::look_at(const Outstanding& step) {
     times.backward += device_.seconds(marks[i + 1], marks[i + 2]);
   }
   times.update = device_.seconds(marks[marks.size() - 2], marks.back());
-  times.total = since(step.start);
+  // With one step left under way, this one ended for the host where that began.
+  auto end = outstanding_.empty() ? Clock::now() : outstanding_.front().start;
+  times.total = std::chrono::duration<double>(end - step.start).count();
   metrics_.add(times);
   return {};
 }
