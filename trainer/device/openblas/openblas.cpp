@@ -1,0 +1,26 @@
+#include "trainer/device/openblas/openblas.hpp"
+
+#include <cblas.h>
+
+namespace trainer {
+namespace {
+
+void gemm(bool transpose_a, bool transpose_b, int m, int n, int k, float alpha, const float* a, int lda,
+          const float* b, int ldb, float beta, float* c, int ldc) {
+  cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans,
+              m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
+}  // namespace
+
+Gemm openblas_gemm() {
+  openblas_set_num_threads(1);  // a rank is one thread; others use the other cores
+  return gemm;
+}
+
+std::string openblas_description() {
+  std::string config = openblas_get_config();  // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH …"
+  return config.substr(0, config.find(' ', config.find(' ') + 1)) + " " + openblas_get_corename();
+}
+
+}  // namespace trainer
