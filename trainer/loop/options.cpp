@@ -18,6 +18,19 @@ std::string spelled(std::string dashed) {
   return underscored == dashed ? dashed : dashed + "," + underscored;
 }
 
+// The help has its own words for what a flag takes.
+CLI::Validator quiet(CLI::Validator validator) { return validator.description(""); }
+
+CLI::Validator from_zero() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        double number = 0;
+        auto good = CLI::detail::lexical_cast(text, number) && number >= 0;
+        return good ? std::string() : "'" + text + "' is no number from 0 on";
+      },
+      "");
+}
+
 // One line per flag, in two columns, with the first spelling alone.
 class Help : public CLI::Formatter {
  public:
@@ -41,6 +54,7 @@ class Help : public CLI::Formatter {
 class Parser {
  public:
   Parser() {
+    options_.optimizer.momentum = 0.5f;
     app_.name("train");
     app_.formatter(std::make_shared<Help>());
     app_.option_defaults()->always_capture_default();
@@ -89,46 +103,45 @@ class Parser {
   void data() {
     constexpr auto group = "Data";
     options_.data = kDefaultData;
-    add(group, "--data", options_.data, "folder (IDX, CIFAR-10, .npy), packed file, or 'synthetic'", "WHERE");
+    add(group, "--data", options_.data, "folder (IDX, CIFAR-10, .npy), packed file, synthetic", "WHERE");
     add(group, "--batch-size", options_.batch_size, "images per rank and pass [64]");
     add(group, "--global-batch", options_.global_batch, "images of all ranks per step, instead");
     add(group, "--test-batch-size", options_.test_batch_size, "images at once in evaluation")
-        ->check(positive_);
+        ->check(quiet(positive_));
     flag(group, "--drop-last", options_.drop_last,
          "drop what does not divide by the ranks, instead of repeating images");
     add(group, "--workers", options_.loader.workers, "threads that make batches; 0: none")
-        ->check(CLI::Range(0, 256));
-    add(group, "--prefetch", options_.loader.prefetch, "batches made ahead")->check(CLI::Range(1, 1024));
+        ->check(quiet(CLI::Range(0, 256)));
+    add(group, "--prefetch", options_.loader.prefetch, "batches made ahead")
+        ->check(quiet(CLI::Range(1, 1024)));
   }
   void model() {
     constexpr auto group = "Model and optimizer";
     add(group, "--model", options_.model, "softmax, mlp or cnn", "NAME")
-        ->check(CLI::IsMember({"softmax", "mlp", "cnn"}));
+        ->check(quiet(CLI::IsMember({"softmax", "mlp", "cnn"})));
     add(group, "--hidden", options_.hidden, "widths of the mlp's hidden layers", "N,N")
         ->delimiter(',')
-        ->check(positive_)
+        ->check(quiet(positive_))
         ->default_str("512,512");
     add(group, "--optimizer", options_.optimizer.name, "sgd or adamw", "NAME")
-        ->check(CLI::IsMember({"sgd", "adamw"}));
-    add(group, "--lr", options_.rate, "learning rate", "X")->check(CLI::NonNegativeNumber);
-    add(group, "--momentum", options_.optimizer.momentum, "of sgd", "X")->check(CLI::Range(0.0, 1.0));
-    add(group, "--weight-decay", options_.optimizer.weight_decay, "none on biases", "X")
-        ->check(CLI::NonNegativeNumber);
+        ->check(quiet(CLI::IsMember({"sgd", "adamw"})));
+    add(group, "--lr", options_.rate, "learning rate", "X")->check(from_zero());
+    add(group, "--momentum", options_.optimizer.momentum, "of sgd", "X")->check(quiet(CLI::Range(0.0, 1.0)));
+    add(group, "--weight-decay", options_.optimizer.weight_decay, "none on biases", "X")->check(from_zero());
     add(group, "--lr-schedule", options_.schedule, "constant, step, cosine or linear", "NAME")
-        ->check(CLI::IsMember({"constant", "step", "cosine", "linear"}));
+        ->check(quiet(CLI::IsMember({"constant", "step", "cosine", "linear"})));
     add(group, "--lr-step", options_.step_every, "of schedule step: steps between changes [an epoch]")
-        ->check(positive_);
-    add(group, "--gamma", options_.gamma, "of schedule step: the factor", "X")->check(CLI::NonNegativeNumber);
-    add(group, "--warmup", options_.warmup, "steps of rising learning rate")->check(CLI::NonNegativeNumber);
-    add(group, "--clip", options_.clip, "largest norm of the gradient; 0: any", "X")
-        ->check(CLI::NonNegativeNumber);
-    add(group, "--accumulate", options_.accumulate, "passes per step")->check(positive_);
+        ->check(quiet(positive_));
+    add(group, "--gamma", options_.gamma, "of schedule step: the factor", "X")->check(from_zero());
+    add(group, "--warmup", options_.warmup, "steps of rising learning rate")->check(from_zero());
+    add(group, "--clip", options_.clip, "largest norm of the gradient; 0: any", "X")->check(from_zero());
+    add(group, "--accumulate", options_.accumulate, "passes per step")->check(quiet(positive_));
     add(group, "--seed", options_.seed, "of first parameters and order");
   }
   void length() {
     constexpr auto group = "Length";
-    add(group, "--epochs", options_.epochs, "passes over the training images [1]")->check(positive_);
-    add(group, "--steps", options_.steps, "end after so many optimizer steps")->check(positive_);
+    add(group, "--epochs", options_.epochs, "passes over the training images [1]")->check(quiet(positive_));
+    add(group, "--steps", options_.steps, "end after so many optimizer steps")->check(quiet(positive_));
   }
   void parallel() {
     constexpr auto group = "Ranks";
@@ -140,27 +153,27 @@ class Parser {
     add(group, "--process-index", init.process_index, "this independent copy takes every N-th image: index");
     add(group, "--process-num", init.process_num, "and number of copies");
     add(group, "--backend", options_.backend, "auto, nccl or gloo", "NAME")
-        ->check(CLI::IsMember({"auto", "nccl", "gloo"}));
+        ->check(quiet(CLI::IsMember({"auto", "nccl", "gloo"})));
     flag(group, "--no-cuda", options_.no_cuda, "compute on the CPU");
     add(group, "--reduce", reduce_, "fast, or tree: the same bits for 1, 2, 4 and 8 ranks", "HOW")
-        ->check(CLI::IsMember({"fast", "tree"}));
+        ->check(quiet(CLI::IsMember({"fast", "tree"})));
     add(group, "--shards", options_.shards, "of tree: parts of a global batch, a power of two")
-        ->check(positive_);
+        ->check(quiet(positive_));
     add(group, "--bucket-mb", options_.bucket_mb, "gradients reduced at once; 0: one parameter", "MB")
-        ->check(CLI::Range(0.0, 4096.0));
+        ->check(quiet(CLI::Range(0.0, 4096.0)));
     add(group, "--first-bucket-mb", options_.first_bucket_mb, "the same, for the first", "MB")
-        ->check(CLI::Range(0.0, 4096.0));
+        ->check(quiet(CLI::Range(0.0, 4096.0)));
     add(group, "--check-every", options_.check_every,
         "steps between comparisons of all ranks' parameters; 0: none")
-        ->check(CLI::NonNegativeNumber);
+        ->check(from_zero());
     add(group, "--join-timeout", join_timeout_, "seconds for all ranks to come", "S")
-        ->check(CLI::Range(0.1, 1e6));
-    add(group, "--timeout", timeout_, "seconds for one collective", "S")->check(CLI::Range(0.1, 1e6));
+        ->check(quiet(CLI::Range(0.1, 1e6)));
+    add(group, "--timeout", timeout_, "seconds for one collective", "S")->check(quiet(CLI::Range(0.1, 1e6)));
     add(group, "--mode", options_.mode, "ddp, or dp: one process, all its devices", "NAME")
-        ->check(CLI::IsMember({"ddp", "dp"}));
+        ->check(quiet(CLI::IsMember({"ddp", "dp"})));
     add(group, "--device-ids", options_.device_ids, "of dp: the devices [all]", "N,N")
         ->delimiter(',')
-        ->check(CLI::NonNegativeNumber)
+        ->check(from_zero())
         ->default_str("");
     add(group, "--output-device", options_.output_device, "of dp: where the loss is computed [the first]");
     flag(group, "--compare", options_.compare, "measure dp beside ddp (--steps each), and end");
@@ -169,8 +182,8 @@ class Parser {
     constexpr auto group = "Checkpoints";
     add(group, "--save", options_.save, "folder for checkpoints and model.safetensors", "DIR");
     add(group, "--save-every", options_.save_every, "steps between checkpoints; 0: at the end alone")
-        ->check(CLI::NonNegativeNumber);
-    add(group, "--keep", options_.keep, "newest checkpoints that stay")->check(positive_);
+        ->check(from_zero());
+    add(group, "--keep", options_.keep, "newest checkpoints that stay")->check(quiet(positive_));
     add(group, "--resume", options_.resume, "auto (the newest in --save's folder), or a checkpoint", "FILE");
     add(group, "--init", options_.init_weights, "start from these weights (safetensors)", "FILE");
     flag(group, "--save-model", options_.save_model,
@@ -180,7 +193,7 @@ class Parser {
     constexpr auto group = "Reports and tests";
     auto every = app_.add_option("--log-every,--log_every,--log-interval,--log_interval", options_.log_every,
                                  "steps between lines of JSON (also --log-interval)");
-    every->group(group)->type_name("N")->check(positive_);
+    every->group(group)->type_name("N")->check(quiet(positive_));
     flag(group, "--digest", options_.digest, "print a digest of the parameters at the end");
     add(group, "--plot", options_.plot, "draw loss and throughput at the end", "FILE.svg");
     add(group, "--inject", injection_, "rank=R,step=S,how=exit:N|kill|hang|slow:MS|nan|flip[,round=N|all]",
@@ -188,7 +201,10 @@ class Parser {
   }
   void pack() {
     pack_ = app_.add_subcommand("pack", "merge data into one file that is mapped, for --data");
-    pack_->add_option("inputs", options_.pack_inputs, "what --data takes")->required()->type_name("WHERE");
+    pack_->add_option("inputs", options_.pack_inputs, "what --data takes")
+        ->required()
+        ->type_name("WHERE")
+        ->default_str("");
     pack_->add_option("-o,--output", options_.pack_output, "the file to write")
         ->required()
         ->type_name("FILE");
@@ -200,7 +216,7 @@ class Parser {
         ->type_name("RANGE");
     allreduce_->add_option("--iterations", options_.iterations, "of each size")
         ->type_name("N")
-        ->check(positive_);
+        ->check(quiet(positive_));
   }
 
   Result<Parsed> finish() {
