@@ -1,7 +1,7 @@
 // The trainer's data, alone, for tests in other languages.
-//   train_probe lists            lines "images ranks rank shuffle seed drop_last epoch" in, lists of indices out
-//   train_probe show DATA        what open_dataset() finds, as JSON
-//   train_probe pack FILE DATA…  pack_dataset()
+//   train_probe lists            lines "images ranks rank shuffle seed drop_last epoch" in, lists of indices
+//   out train_probe show DATA        what open_dataset() finds, as JSON train_probe pack FILE DATA…
+//   pack_dataset()
 // Exit 2 and a message where that is refused.
 #include <zlib.h>
 
