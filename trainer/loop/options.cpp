@@ -57,7 +57,8 @@ class Parser {
     options_.optimizer.momentum = 0.5f;
     app_.name("train");
     app_.formatter(std::make_shared<Help>());
-    app_.option_defaults()->always_capture_default();
+    // As everywhere: of a flag that is given twice, the last counts.
+    app_.option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     app_.set_version_flag("--version", std::string("train " DLAUNCH_VERSION), "");
     app_.get_option("--version")->description("print the version");
     app_.set_help_flag("-h,--help", "print this");
@@ -121,6 +122,7 @@ class Parser {
         ->check(quiet(CLI::IsMember({"softmax", "mlp", "cnn"})));
     add(group, "--hidden", options_.hidden, "widths of the mlp's hidden layers", "N,N")
         ->delimiter(',')
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->check(quiet(positive_))
         ->default_str("512,512");
     add(group, "--optimizer", options_.optimizer.name, "sgd or adamw", "NAME")
@@ -173,6 +175,7 @@ class Parser {
         ->check(quiet(CLI::IsMember({"ddp", "dp"})));
     add(group, "--device-ids", options_.device_ids, "of dp: the devices [all]", "N,N")
         ->delimiter(',')
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->check(from_zero())
         ->default_str("");
     add(group, "--output-device", options_.output_device, "of dp: where the loss is computed [the first]");
@@ -203,6 +206,7 @@ class Parser {
     pack_ = app_.add_subcommand("pack", "merge data into one file that is mapped, for --data");
     pack_->add_option("inputs", options_.pack_inputs, "what --data takes")
         ->required()
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->type_name("WHERE")
         ->default_str("");
     pack_->add_option("-o,--output", options_.pack_output, "the file to write")
