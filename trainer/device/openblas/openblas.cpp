@@ -2,6 +2,8 @@
 
 #include <cblas.h>
 
+#include <cstring>
+
 namespace trainer {
 namespace {
 
@@ -14,13 +16,15 @@ void gemm(bool transpose_a, bool transpose_b, int m, int n, int k, float alpha, 
 }  // namespace
 
 Gemm openblas_gemm() {
-  openblas_set_num_threads(1);  // a rank is one thread; others use the other cores
+  openblas_set_num_threads(1);
   return gemm;
 }
 
 std::string openblas_description() {
-  std::string config = openblas_get_config();  // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH …"
-  return config.substr(0, config.find(' ', config.find(' ') + 1)) + " " + openblas_get_corename();
+  // "OpenBLAS 0.3.21 NO_AFFINITY …": the name and the version.
+  std::string config = openblas_get_config();
+  auto version_end = config.find(' ', std::strlen("OpenBLAS "));
+  return config.substr(0, version_end) + " " + openblas_get_corename();
 }
 
 }  // namespace trainer

@@ -1,4 +1,5 @@
-// OpenBLAS's matrix product, one thread.
+// Matrix products by OpenBLAS, for the host module. It picks its kernels for the processor that it runs on;
+// here it uses the caller's thread alone, so the same call gives the same bits.
 #pragma once
 
 #include <string>
