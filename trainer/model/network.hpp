@@ -36,8 +36,6 @@ class Network {
   struct Step;  // one layer with its buffers; in network.cpp
 
   Network(Device& device, const ModelSpec& spec);
-  const float* weight(std::size_t parameter) const;
-  int plane_channels(std::size_t step) const;  // of what it gives
 
   Device* device_;
   const ModelSpec* spec_;

@@ -1,7 +1,9 @@
 #include "trainer/device/cpu/cpu_device.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +14,8 @@
 
 namespace trainer {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kAlignment = 64;  // a cache line
 
@@ -48,8 +52,15 @@ class CpuDevice : public Device {
   }
   void copy_from(float* to, Device&, const float* from, std::size_t count) override { copy(to, from, count); }
 
-  Mark mark() override { return ++marks_; }
+  Mark mark() override {
+    const Mark mark = marks_++;
+    made_[mark % made_.size()] = Clock::now();
+    return mark;
+  }
   Result<> wait(Mark) override { return {}; }
+  double seconds(Mark from, Mark to) override {
+    return std::chrono::duration<double>(made_[to % made_.size()] - made_[from % made_.size()]).count();
+  }
   Result<> synchronize() override { return {}; }
   Result<> stage_out(void* host, const void* from, std::size_t bytes, Mark) override {
     move(host, from, bytes);
@@ -175,6 +186,7 @@ class CpuDevice : public Device {
   std::string description_;
   Gemm gemm_;
   std::atomic<Mark> marks_ = 0;
+  std::array<Clock::time_point, 1024> made_{};  // a ring, by mark
   std::atomic<std::size_t> used_ = 0;
   std::atomic<std::size_t> peak_ = 0;
 };
