@@ -119,7 +119,9 @@ class Device {
 
   virtual Mark mark() = 0;
   virtual Result<> wait(Mark mark) = 0;  // until the lane is past it; any thread may
-  virtual Result<> synchronize() = 0;    // until the lane is empty
+  // What the lane took from one mark to a later one, in seconds; it must be past both.
+  virtual double seconds(Mark from, Mark to) = 0;
+  virtual Result<> synchronize() = 0;  // until the lane is empty
   // For a thread that reduces gradients beside the lane: device to host once the lane is past `after`, and
   // back; both return when the bytes are there. What the lane is given later sees them.
   virtual Result<> stage_out(void* host, const void* from, std::size_t bytes, Mark after) = 0;
