@@ -18,7 +18,7 @@ using testing::ElementsAre;
 std::vector<std::vector<float>> shards_of(int count, std::size_t size) {
   std::mt19937 random(5);
   std::normal_distribution<float> values(0, 1e4f);
-  std::vector<std::vector<float>> shards(std::size_t(count), std::vector<float>(size));
+  std::vector<std::vector<float>> shards(static_cast<std::size_t>(count), std::vector<float>(size));
   for (auto& shard : shards) {
     for (auto& value : shard) value = values(random) * values(random);
   }
