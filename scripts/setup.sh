@@ -2,9 +2,10 @@
 # Installs what a fresh Debian 12 machine lacks. Says first what it will install and how much that
 # downloads; does nothing when nothing is missing.
 #
-#   scripts/setup.sh [--demo | --tests | --full] [--torch]
+#   scripts/setup.sh [--demo | --pytorch | --tests | --full] [--torch]
 #
-#   --demo    to build dlaunch and run scripts/demo.sh
+#   --demo    to build dlaunch and train, and run scripts/demo.sh
+#   --pytorch to run scripts/demo.sh --pytorch: Debian's PyTorch as well
 #   --tests   to run scripts/test.sh as well (the default)
 #   --full    to run scripts/check.sh --full as well: clang, its tools, debootstrap
 #   --torch   also PyTorch (the version in scripts/torch-version) for the tests against today's
@@ -16,7 +17,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=(cmake ninja-build g++ ccache libboost1.81-dev libboost-filesystem1.81-dev libboost-system1.81-dev
   libcli11-dev nlohmann-json3-dev libspdlog-dev libfmt-dev libc-ares-dev
   libgloo-dev libopenblas-dev zlib1g-dev libxxhash-dev)
-demo=(python3 python3-torch python3-numpy dataset-fashion-mnist)
+demo=(dataset-fashion-mnist)
+pytorch=(python3 python3-torch python3-numpy)
 tests=(libgtest-dev libgmock-dev clang-format-14 python3-venv iproute2 iptables util-linux procps mpich shellcheck)
 full=(clang-14 clang-tidy-14 libclang-rt-14-dev debootstrap)
 
@@ -27,7 +29,7 @@ level=tests
 torch=no
 for argument; do
   case $argument in
-    --demo | --tests | --full) level=${argument#--} ;;
+    --demo | --pytorch | --tests | --full) level=${argument#--} ;;
     --torch) torch=yes ;;
     -h | --help) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
@@ -35,7 +37,8 @@ for argument; do
 done
 
 wanted=("${build[@]}" "${demo[@]}")
-[[ $level == demo ]] || wanted+=("${tests[@]}")
+[[ $level == demo ]] || wanted+=("${pytorch[@]}")
+[[ $level != tests && $level != full ]] || wanted+=("${tests[@]}")
 [[ $level != full ]] || wanted+=("${full[@]}")
 
 installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }

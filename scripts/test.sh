@@ -38,7 +38,7 @@ scripts/check.sh build
 say "building with sanitizers"
 quietly build-san/build.log cmake -S . -B build-san -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
   -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g" -DDLAUNCH_STATIC=OFF -DDLAUNCH_SANITIZE=address,undefined
-quietly build-san/build.log ninja -C build-san -j "$jobs" dlaunch unit_tests integration_tests worker_stub
+quietly build-san/build.log ninja -C build-san -j "$jobs" dlaunch train unit_tests integration_tests worker_stub
 say "unit and integration tests with sanitizers"
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 quietly build-san/build.log ctest --test-dir build-san --output-on-failure -j "$jobs" -L 'unit|integration'

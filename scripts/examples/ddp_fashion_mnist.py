@@ -1,4 +1,4 @@
-"""Data-parallel training of a small network on Fashion-MNIST: the workload that scripts/demo.sh starts.
+"""Data-parallel training of a small network on Fashion-MNIST: the workload of scripts/demo.sh --pytorch.
 
     dlaunch --nproc_per_node=2 scripts/examples/ddp_fashion_mnist.py --epochs 1
 

@@ -125,7 +125,8 @@ bool is_ipv6(const std::string& text) { return std::count(text.begin(), text.end
 // Empty: it can be one.
 std::string why_no_host(const std::string& host) {
   if (host.empty()) return "names no host";
-  if (host.find_first_of(" \t\r\n/@[]'\"") != host.npos) return "is not a host";
+  // A flag that stands where its value was forgotten would be looked up until the time-out.
+  if (host.front() == '-' || host.find_first_of(" \t\r\n/@[]'\"") != host.npos) return "is not a host";
   return "";
 }
 

@@ -312,6 +312,8 @@ TEST_F(SettingsTest, RefusesAddressesThatAreNone) {
   EXPECT_EQ(refused({{"master_addr", "a:1"}}),
             "--master_addr 'a:1' has a port\ngive the port with --master_port");
   EXPECT_EQ(refused({{"master_addr", ""}}), "--master_addr '' is empty\nis a variable in the command unset?");
+  EXPECT_EQ(refused({{"master_addr", "-h"}}),
+            "--master_addr '-h' is not the name or address of a host\ngive a host name or an IP address");
   EXPECT_EQ(refused({{"master_addr", "a b"}}),
             "--master_addr 'a b' is not the name or address of a host\ngive a host name or an IP address");
 }

@@ -200,14 +200,16 @@ struct CrossEntropy {  // over the rows
   const std::int32_t* labels;
   int classes;
   float scale;
-  TRAINER_ANYWHERE void operator()(std::size_t row) const {
+  TRAINER_ANYWHERE void operator()(std::size_t row) const { losses[row] = loss_of(row) * scale; }
+  // Writes the row's gradient, too.
+  TRAINER_ANYWHERE float loss_of(std::size_t row) const {
     const float* in = logits + row * std::size_t(classes);
     float* out = gradient + row * std::size_t(classes);
     const RowLoss loss(in, classes);
-    losses[row] = loss.of(in[labels[row]]) * scale;
     for (int c = 0; c < classes; ++c) {
       out[c] = (expf(in[c] - loss.largest) / loss.sum - (c == labels[row] ? 1.0f : 0.0f)) * scale;
     }
+    return loss.of(in[labels[row]]);
   }
 };
 

@@ -2,6 +2,7 @@
 // JSON. Pure: the caller holds the clock.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -31,9 +32,9 @@ struct MetricsLine {
   StepTimes mean;                   // per step of the interval
   double data_wait = 0;             // share of the time, 0..1
   double communication = 0;         // share that the reduction was waited for
-  double overlap = 0;               // share of the reduction that backward hid
+  double overlap = 0;               // share of the reduction that backward hid; 0 if nothing was reduced
   double bus_bytes_per_second = 0;  // as nccl-tests count: bytes / busy time * 2 (n - 1) / n
-  std::string json() const;         // one object, no line end
+  std::string json() const;         // one object, no line end; what is not finite becomes null
 };
 
 class Metrics {
@@ -46,11 +47,13 @@ class Metrics {
   const std::vector<MetricsLine>& lines() const { return lines_; }
 
   // "held back by communication: …; try --bucket-mb 1 or --accumulate 2", from all steps but the first few.
+  // Waiting for data or peers is named from a quarter of the time on: less leaves nothing worth a flag.
   std::string held_back_by() const;
 
  private:
   int world_size_;
   StepTimes interval_;
+  std::int64_t interval_steps_ = 0;
   StepTimes whole_;
   std::int64_t steps_ = 0;
   std::vector<MetricsLine> lines_;

@@ -23,7 +23,8 @@ class ProgressBar {
   using Clock = std::chrono::steady_clock;
   int fd_;
   bool shown_ = false;
-  Clock::time_point start_ = Clock::now();
+  std::int64_t first_ = -1;  // the step of the first draw(), at start_; before it: -1
+  Clock::time_point start_;
   Clock::time_point drawn_;
 };
 

@@ -1,0 +1,92 @@
+"""`train` beside real PyTorch: its weights there, and PyTorch's launcher for it."""
+import os
+import subprocess
+
+import harness  # of tests/system, as train_runs
+from train_runs import TRAIN, TestCase, accuracy, digest, free_port
+
+# Loads a safetensors file by hand into modules that are written as PyTorch's users write them, evaluates
+# Fashion-MNIST's test images and prints how many are right.
+CHECK = r"""
+import gzip, json, struct, sys
+import numpy as np, torch
+from torch import nn
+import torch.nn.functional as F
+
+class Cnn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 20, 5)
+        self.conv2 = nn.Conv2d(20, 50, 5)
+        self.fc1 = nn.Linear(4 * 4 * 50, 500)
+        self.fc2 = nn.Linear(500, 10)
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2, 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2, 2)
+        return self.fc2(F.relu(self.fc1(x.view(-1, 4 * 4 * 50))))
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2, self.fc3 = nn.Linear(784, 512), nn.Linear(512, 512), nn.Linear(512, 10)
+    def forward(self, x):
+        return self.fc3(F.relu(self.fc2(F.relu(self.fc1(x.flatten(1))))))
+
+class Softmax(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1 = nn.Linear(784, 10)
+    def forward(self, x):
+        return self.fc1(x.flatten(1))
+
+model = {"cnn": Cnn, "mlp": Mlp, "softmax": Softmax}[sys.argv[1]]()
+with open(sys.argv[2], "rb") as file:
+    blob = file.read()
+length, = struct.unpack_from("<Q", blob)
+header = json.loads(blob[8:8 + length])
+header.pop("__metadata__", None)
+state = {}
+for name, entry in header.items():
+    assert entry["dtype"] == "F32"
+    begin, end = entry["data_offsets"]
+    values = np.frombuffer(blob, "<f4", (end - begin) // 4, 8 + length + begin).copy()
+    state[name] = torch.from_numpy(values).view(entry["shape"])
+model.load_state_dict(state)
+
+def read(name, at):
+    with gzip.open("/usr/share/datasets/fashion-mnist/" + name + ".gz") as file:
+        return np.frombuffer(file.read(), np.uint8, offset=at)
+train = read("train-images-idx3-ubyte", 16) / 255.0
+images = torch.tensor((read("t10k-images-idx3-ubyte", 16) / 255.0 - train.mean()) / train.std(), dtype=torch.float32).view(-1, 1, 28, 28)
+labels = torch.tensor(read("t10k-labels-idx1-ubyte", 8).astype(np.int64))
+with torch.no_grad():
+    right = sum((model(images[i:i + 500]).argmax(1) == labels[i:i + 500]).sum().item() for i in range(0, 10000, 500))
+print("right", right)
+"""
+
+
+class Weights(TestCase):
+    def test_weights_load_in_pytorch_and_get_the_same_images_right(self):
+        self.need_torch()
+        for model, steps in (("softmax", "200"), ("mlp", "200"), ("cnn", "60")):
+            folder = harness.temporary_folder()
+            run = self.train(["--model", model, "--steps", steps, "--save", folder], timeout=120)
+            check = subprocess.run([harness.PYTHON, "-c", CHECK, model, os.path.join(folder, "model.safetensors")],
+                                   capture_output=True, text=True, timeout=120)
+            self.assertEqual(check.returncode, 0, check.stderr)
+            right = int(check.stdout.split()[1])
+            # An image whose two best classes are equal up to rounding may go either way.
+            self.assertLessEqual(abs(right - round(accuracy(run.out) * 10000)), 2, model)
+            self.assertGreater(right, 5000)
+
+
+class Torchrun(TestCase):
+    def test_torchrun_starts_it_as_any_program(self):
+        python = harness.torch_of_today()
+        if python is None:
+            self.skipTest("no PyTorch of today (scripts/setup.sh --torch)")
+        args = ["--data", "synthetic:2048", "--hidden", "32", "--steps", "5", "--reduce=tree", "--global-batch", "64", "--digest"]
+        run = self.start([python, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port", str(free_port()),
+                          "--no_python", TRAIN, *args])
+        self.assertEqual(run.wait(120), 0, run)
+        self.assertEqual(digest(run.out), digest(self.train(args).out))

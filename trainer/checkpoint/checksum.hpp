@@ -1,0 +1,26 @@
+// xxh64 of bytes that come in pieces: against torn and flipped bits, not against an enemy.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace trainer {
+
+class Checksum {
+ public:
+  Checksum();
+  Checksum(const Checksum&) = delete;
+  Checksum& operator=(const Checksum&) = delete;
+  ~Checksum();
+
+  void add(std::span<const std::byte> bytes);
+  std::string hex() const;  // 16 digits
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace trainer

@@ -1,0 +1,147 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+#include <thread>
+
+#include "trainer/collective/init_url.hpp"
+#include "trainer/collective/meeting_place.hpp"
+#include "trainer/collective/own_address.hpp"
+
+namespace trainer {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr Milliseconds kGlance{200};  // between looks at whether somebody has refused
+
+struct Found {
+  std::unique_ptr<MeetingPlace> place;
+  std::string address;
+};
+
+// Names are looked up again until the limit: at the start of a job they may come late.
+Result<std::string> look_up(const std::string& host, Clock::time_point deadline) {
+  for (;;) {
+    auto literal = literal_of(host);
+    if (literal || Clock::now() + kGlance >= deadline) return literal;
+    std::this_thread::sleep_for(kGlance);
+  }
+}
+
+// Keys of other jobs and rounds in the same store are never read.
+std::string prefix_of(const Place& place) {
+  return "train/" + place.run_id + "/" + std::to_string(place.round) + "/";
+}
+
+Result<Found> find_store(const Master& master, bool serves, const Place& place,
+                         const dlaunch::Environment& environment, Clock::time_point deadline) {
+  auto left = [&] {
+    return std::max(std::chrono::duration_cast<Milliseconds>(deadline - Clock::now()), Milliseconds(1));
+  };
+  auto literal = look_up(master.host, deadline);
+  if (!literal) return std::move(literal).error();
+  auto address = own_address(*literal, environment.get("GLOO_SOCKET_IFNAME"));
+  if (!address) return std::move(address).error();
+  auto met =
+      meet_at_store({*literal, master.port, prefix_of(place), serves, place.rank, place.world_size}, left());
+  if (!met)
+    return std::move(met).error().under("rank 0's store at " + endpoint_text(master.host, master.port));
+  return Found{std::move(*met), *address};
+}
+
+Result<Found> find(const InitUrl& url, const Place& place, const dlaunch::Environment& environment,
+                   Clock::time_point deadline, Milliseconds limit) {
+  if (url.kind == InitUrl::Kind::file) {
+    auto address = own_address(std::nullopt, environment.get("GLOO_SOCKET_IFNAME"));
+    if (!address) return std::move(address).error();
+    auto met = meet_at_file(url.path, prefix_of(place), limit);
+    if (!met) return std::move(met).error();
+    return Found{std::move(*met), *address};
+  }
+  if (url.kind == InitUrl::Kind::tcp) {
+    return find_store({url.host, url.port}, place.rank == 0, place, environment, deadline);
+  }
+  auto master = master_of(environment);
+  if (!master) return std::move(master).error();
+  auto launcher_serves = environment.get("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
+  return find_store(*master, place.rank == 0 && !launcher_serves, place, environment, deadline);
+}
+
+// Tells this process from another with the same rank, also to people.
+std::string self() {
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  std::random_device random;
+  return std::string("process ") + std::to_string(::getpid()) + " on " + host + "#" +
+         std::to_string(random()) + std::to_string(random());
+}
+
+Result<> claim(MeetingPlace& meeting, const Place& place) {
+  const auto world = std::to_string(place.world_size);
+  auto agreed = meeting.settle("world_size", world);
+  if (!agreed) return std::move(agreed).error();
+  if (*agreed != world) {
+    auto text = "rank " + std::to_string(place.rank) + " was started with a world size of " + world +
+                ", another with " + *agreed;
+    (void)meeting.set("refused", text);
+    return Error{Errc::usage, text, "give all ranks the same --world_size (WORLD_SIZE)"};
+  }
+  const auto me = self();
+  auto holder = meeting.settle("rank/" + std::to_string(place.rank), me);
+  if (!holder) return std::move(holder).error();
+  if (*holder == me) return {};
+  return Error{
+      Errc::usage,
+      "rank " + std::to_string(place.rank) + " is here already: " + holder->substr(0, holder->find('#')),
+      "is another job meeting at the same place, or was a rank started twice?"};
+}
+
+Result<> await_all(MeetingPlace& meeting, const Place& place, Clock::time_point deadline,
+                   Milliseconds limit) {
+  for (int rank = 0; rank < place.world_size; ++rank) {
+    for (;;) {
+      auto there = meeting.get("rank/" + std::to_string(rank), kGlance);
+      if (there) break;
+      if (there.error().code != Errc::timed_out) return std::move(there).error();
+      auto refused = meeting.has("refused");
+      if (refused && *refused) {
+        auto text = meeting.get("refused", kGlance);
+        return Error{Errc::usage, text ? *text : std::string("a rank was refused")};
+      }
+      if (Clock::now() < deadline) continue;
+      std::string missing;
+      int count = 0;
+      for (int other = 0; other < place.world_size; ++other) {
+        auto here = meeting.has("rank/" + std::to_string(other));
+        if (here && !*here) missing += (count++ ? ", " : "") + std::to_string(other);
+      }
+      auto seconds = std::to_string(limit.count() / 1000) + "." + std::to_string(limit.count() % 1000 / 100);
+      return Error{Errc::timed_out, (count == 1 ? "rank " : "ranks ") + missing + " did not come within " +
+                                        seconds + " s (--join_timeout)"};
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Membership> join(const InitOptions& options, const dlaunch::Environment& environment) {
+  auto place = place_of(options, environment);
+  if (!place) return std::move(place).error();
+  Membership membership;
+  membership.place = *place;
+  if (place->world_size == 1) return membership;
+  auto url = parse_init_url(options.url);
+  if (!url) return std::move(url).error();
+  const auto deadline = Clock::now() + options.timeout;
+  auto found = find(*url, *place, environment, deadline, options.timeout);
+  if (!found) return std::move(found).error();
+  auto come = claim(*found->place, *place);
+  if (come) come = await_all(*found->place, *place, deadline, options.timeout);
+  if (!come) return std::move(come).error();
+  membership.address = found->address;
+  membership.rendezvous = std::move(found->place);
+  return membership;
+}
+
+}  // namespace trainer

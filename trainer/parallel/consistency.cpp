@@ -1,0 +1,48 @@
+#include "trainer/parallel/consistency.hpp"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <map>
+#include <span>
+
+namespace trainer {
+
+std::vector<int> odd_ones_out(const std::vector<std::uint64_t>& checksums) {
+  std::map<std::uint64_t, int> votes;
+  for (auto checksum : checksums) ++votes[checksum];
+  auto right = checksums.empty() ? 0 : checksums[0];
+  for (auto checksum : checksums) {
+    if (votes[checksum] > votes[right]) right = checksum;
+  }
+  std::vector<int> odd;
+  for (std::size_t rank = 0; rank < checksums.size(); ++rank) {
+    if (checksums[rank] != right) odd.push_back(int(rank));
+  }
+  return odd;
+}
+
+Result<> check_parameters(Collective& collective, Device& device, const float* parameters,
+                          std::size_t count) {
+  if (collective.size() == 1) return {};
+  std::vector<float> values(count);
+  device.download(values.data(), parameters, count * sizeof(float));
+  auto there = device.synchronize();
+  if (!there) return there;
+  std::uint64_t mine = XXH64(values.data(), count * sizeof(float), 0);
+  std::vector<std::uint64_t> all(std::size_t(collective.size()));
+  auto gathered =
+      collective.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  if (!gathered) return gathered;
+  auto odd = odd_ones_out(all);
+  if (odd.empty()) return {};
+  std::string names;
+  for (auto rank : odd) names += (names.empty() ? "" : ", ") + std::to_string(rank);
+  return Error{Errc::failed,
+               (odd.size() == 1 ? "rank " : "ranks ") + names +
+                   ": the parameters differ from those of the other ranks",
+               "all ranks apply the same sums, so its memory, device or library is at fault"};
+}
+
+}  // namespace trainer
