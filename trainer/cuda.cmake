@@ -10,7 +10,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CMAKE_CUDA_HOST_COMPILER)
   set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
 endif()
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  # Code for two generations; the newest of newer ones' compilers makes theirs from the PTX.
+  # Code for two generations; on newer GPUs the driver compiles the PTX that 90 leaves as well.
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
 endif()
 include(CheckLanguage)
@@ -55,8 +55,13 @@ trainer_module(train_cuda ${cuda_sources} $<TARGET_OBJECTS:train_cuda_kernels>)
 target_include_directories(train_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE})
 target_link_libraries(train_cuda PRIVATE dlaunch_options Boost::headers CUDA::cudart CUDA::cublas ${NCCL}
   Threads::Threads)
+get_filename_component(nccl_folder ${NCCL} DIRECTORY)
+set(library_folders ${CUDAToolkit_LIBRARY_DIR} ${nccl_folder})
+list(REMOVE_DUPLICATES library_folders)
+# The same path before and after installing: otherwise CMake fills it up with empty entries, which mean the folder
+# that one happens to be in.
 set_target_properties(train_cuda PROPERTIES LINKER_LANGUAGE CXX CUDA_RUNTIME_LIBRARY Shared
-  INSTALL_RPATH "${CUDAToolkit_LIBRARY_DIR}")
+  BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${library_folders}")
 # RUNPATH and not RPATH: LD_LIBRARY_PATH decides first which CUDA and NCCL are used.
 target_link_options(train_cuda PRIVATE -Wl,--enable-new-dtags -Wl,--no-undefined)
 message(STATUS "train_cuda.so: CUDA ${CUDAToolkit_VERSION}, for ${CMAKE_CUDA_ARCHITECTURES}; NCCL in ${NCCL}")

@@ -107,7 +107,10 @@ void serve(int listener) {
   for (std::size_t come = 0; come == 0 || come < peers.size(); ++come) {
     const int fd = ::accept(listener, nullptr, nullptr);
     Hello hello{};
-    if (fd < 0 || !receive_all(fd, &hello, sizeof hello)) break;
+    if (fd < 0 || !receive_all(fd, &hello, sizeof hello)) {
+      verdict = {ncclRemoteError, "a rank went before the start"};
+      break;
+    }
     peers.resize(std::size_t(hello.ranks), -1);
     peers[std::size_t(hello.rank)] = fd;
     for (const Hello& other : hellos) {
@@ -151,6 +154,7 @@ struct ncclComm {
   std::mutex mutex;
   std::condition_variable changed;
   int outstanding = 0;
+  bool aborted = false;
 
   void wait() {
     std::unique_lock lock(mutex);
@@ -160,6 +164,11 @@ struct ncclComm {
     set_error(text);
     state = result;
     ::shutdown(fd, SHUT_RDWR);
+  }
+  // A kernel of NCCL's that failed does not end by itself.
+  void wait_for_abort() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return aborted; });
   }
 };
 
@@ -181,9 +190,11 @@ void perform(void* argument) {
       task.request.bytes * (task.request.operation == Operation::allgather ? std::size_t(comm.ranks) : 1);
   if (task.injected) {
     comm.fail(ncclSystemError, "injected");
+    comm.wait_for_abort();
   } else if (!send_all(comm.fd, &task.request, sizeof task.request) ||
              !send_all(comm.fd, task.from, task.request.bytes) || !receive_all(comm.fd, task.to, answer)) {
     comm.fail(ncclRemoteError, "connection closed by remote peer");
+    comm.wait_for_abort();
   }
   const std::lock_guard lock(comm.mutex);
   --comm.outstanding;
@@ -328,6 +339,11 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  {
+    const std::lock_guard lock(comm->mutex);
+    comm->aborted = true;
+    comm->changed.notify_all();
+  }
   ::shutdown(comm->fd, SHUT_RDWR);
   end(comm);
   return ncclSuccess;

@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono;
 
-constexpr std::size_t kStaging = 4u << 20;
+constexpr std::size_t kStaging = 1u << 20;
 constexpr milliseconds kLastWords{2000};  // for the others to leave theirs
 constexpr milliseconds kAskEvery{250};    // whether another rank gave up
 constexpr milliseconds kFarewell{2000};   // for an orderly end
@@ -104,6 +104,20 @@ NcclGroup::~NcclGroup() {
 
 void NcclGroup::forget_finished() {
   while (!flights_.empty() && cudaEventQuery(flights_.front().done) == cudaSuccess) flights_.pop_front();
+}
+
+void NcclGroup::drain() {
+  device_.use();
+  const std::lock_guard lock(mutex_);
+  for (const auto start = steady_clock::now(); !failure_ && comm_;) {
+    forget_finished();
+    if (flights_.empty() || !check(0ms)) return;
+    if (since(start) >= kFarewell) {
+      (void)give_up("left before the end");
+      return;
+    }
+    std::this_thread::sleep_for(50us);
+  }
 }
 
 Result<> NcclGroup::watch(Milliseconds waited) {

@@ -49,6 +49,10 @@ class NcclGroup : public Collective {
   cudaStream_t stream() const { return stream_.get(); }
   CudaDevice& device() const { return device_; }
 
+  // Before `done` events or memory of queued collectives go: waits a little for these to end, and gives the
+  // group up if they do not.
+  void drain();
+
   // Is all well, for one who has waited for so long? Any thread.
   Result<> watch(Milliseconds waited);
 

@@ -17,6 +17,7 @@ class NcclReducer : public Reducer {
  public:
   static Result<std::unique_ptr<NcclReducer>> create(NcclGroup& group, float* gradients,
                                                      std::vector<Bucket> buckets);
+  ~NcclReducer() override { group_.drain(); }
   void begin() override;
   void ready(std::size_t offset) override;
   Result<ReduceTimes> finish() override;

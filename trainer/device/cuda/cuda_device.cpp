@@ -231,7 +231,10 @@ Result<> CudaDevice::wait_for(cudaEvent_t event) {
     }
     std::this_thread::sleep_for(waited < 10ms ? 20us : 200us);
   }
-  if (state != cudaErrorNotReady) keep(state, "cudaEventQuery");
+  if (state != cudaErrorNotReady && keep(state, "cudaEventQuery")) {
+    // What ended may have ended in failure.
+    if (auto fine = (*watch)(0ms); !fine) fail(fine.error());
+  }
   return fault();
 }
 

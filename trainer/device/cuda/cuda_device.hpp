@@ -1,6 +1,6 @@
 // A GPU as a Device. The lane is one stream; a second one carries what stage_out and stage_in copy for
 // another thread. Matrix products are cuBLAS's in plain floats (no TF32), with a workspace of their own, so
-// that the same calls give the same bits; all else are the functors of functors.hpp (operations.cu).
+// that the same calls give the same bits; all else are the functors of kernels.hpp (operations.cu).
 //
 // While something else can hold up the lane (NCCL waiting for a peer), a watch is asked again and again for
 // as long as any thread waits here; so no wait for this device outlasts the watch's patience.
@@ -100,7 +100,7 @@ class CudaDevice : public Device {
   std::string out_of_memory(std::size_t bytes, cudaError_t code) const;
   template <class F>
   void each(std::size_t count, F functor);  // operations.cu
-  // Sums as functors.hpp has them; long ones in two parts.
+  // Sums as kernels.hpp has them; long ones in two parts.
   void sum(float* out, const float* x, std::size_t outputs, std::size_t length, std::size_t stride,
            std::size_t step, bool accumulate);
   // For one operation, which may not assume that it holds what an earlier one left there.

@@ -1,5 +1,5 @@
 // Running a functor on a device, one call for each index: the one kernel that there is. For
-// the functors see functors.hpp.
+// the functors see kernels.hpp.
 //
 // Every kernel that is launched also leaves word here how the host runs it. A stand-in for the CUDA runtime
 // finds it through train_cuda_host_runner(), so that all of this module but the GPU's own execution runs on a
