@@ -64,5 +64,6 @@ class TestCase(harness.TestCase):
     def start_ranks(self, count, args, url=None, **how):
         """One Run per rank, started by hand."""
         url = url or "tcp://127.0.0.1:%d" % free_port()
-        return [self.start([TRAIN, *args, "--init-method", url, "--rank", str(rank), "--world-size", str(count)], **how)
+        return [self.start([TRAIN, *args, "--init-method", url, "--rank", str(rank), "--world-size", str(count),
+                            "--local-rank", str(rank)], **how)
                 for rank in range(count)]
