@@ -23,10 +23,10 @@ struct Network::Step {
   int chunk = 0;        // images
 
   Memory output;
-  Memory gradient;  // with respect to the output; unused in the last layer, where the caller has it
-  Memory turned;    // input
+  Memory gradient;         // with respect to the output; unused in the last layer, where the caller has it
+  Memory turned;           // input
   Memory turned_gradient;  // as the dense layer makes it, before it is turned back
-  Memory chosen;    // by the pooling
+  Memory chosen;           // by the pooling
   // Of one chunk:
   Memory patches;    // and then their gradient
   Memory convolved;  // what goes into the pooling, and then its gradient

@@ -17,7 +17,7 @@ constexpr int kBlockRows = 96;      // of a, times kBlockInner: in the second-le
 constexpr int kBlockColumns = 512;  // of b
 constexpr int kBlockInner = 256;
 
-using Vector = float __attribute__((vector_size(32), aligned(4)));
+using Vector = float __attribute__((vector_size(32), aligned(4), may_alias));
 constexpr int kLanes = 8;
 
 // Strips of `width` rows of op(a), or columns of op(b): [strip][inner][width], with zeros where the matrix
