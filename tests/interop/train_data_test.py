@@ -83,3 +83,13 @@ class TrainDataTest(harness.TestCase):
             self.assertEqual(shown.returncode, 2, shown.stdout)
             self.assertIn("'%s/%s': byte " % (folder, name), shown.stderr)
             self.assertIn(reason, shown.stderr)
+
+    def test_missing_default_data_name_their_package(self):
+        hidden = ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /usr/share && exec \"$@\"", "sh"]
+        if subprocess.run(hidden + ["true"], stderr=subprocess.DEVNULL).returncode:
+            self.skipTest("no mount namespace of its own here (root)")
+        shown = subprocess.run(hidden + [PROBE, "show", "/usr/share/datasets/fashion-mnist"], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(shown.returncode, 2, shown.stdout)
+        self.assertEqual(shown.stderr, "train_probe: no data at '/usr/share/datasets/fashion-mnist'\n"
+                                       "  apt-get install dataset-fashion-mnist, or --data FOLDER\n")

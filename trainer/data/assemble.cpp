@@ -51,15 +51,14 @@ bool within_limits(std::uint64_t count, std::uint64_t channels, std::uint64_t he
          is_side(width);
 }
 
-Result<> check_labels(const Part& part, int classes) {
-  const auto bad =
-      std::find_if(part.labels.begin(), part.labels.end(), [&](auto label) { return label >= classes; });
-  if (bad == part.labels.end()) return {};
-  const auto index = static_cast<std::size_t>(bad - part.labels.begin());
-  return at_byte(part.first_label + index * part.label_stride,
-                 "label " + std::to_string(*bad) + " of image " + std::to_string(index) +
-                     " is not one of the " + std::to_string(classes) + " classes")
-      .under("'" + part.labels_file + "'");
+Result<> check_labels(std::span<const std::uint8_t> labels, int classes, std::size_t first,
+                      std::size_t stride) {
+  const auto bad = std::find_if(labels.begin(), labels.end(), [&](auto label) { return label >= classes; });
+  if (bad == labels.end()) return {};
+  const auto index = static_cast<std::size_t>(bad - labels.begin());
+  return at_byte(first + index * stride, "label " + std::to_string(*bad) + " of image " +
+                                             std::to_string(index) + " is not one of the " +
+                                             std::to_string(classes) + " classes");
 }
 
 Result<Dataset> assemble(std::string origin, const Part& train, const Part& test, int classes,
@@ -76,7 +75,8 @@ Result<Dataset> assemble(std::string origin, const Part& train, const Part& test
     classes = std::max(2, largest == train.labels.end() ? 0 : *largest + 1);
   }
   for (const Part* part : {&train, &test}) {
-    if (auto fine = check_labels(*part, classes); !fine) return fine.error();
+    auto fine = check_labels(part->labels, classes, part->first_label, part->label_stride);
+    if (!fine) return std::move(fine.error()).under("'" + part->labels_file + "'");
   }
   Dataset data;
   data.origin = std::move(origin);

@@ -42,8 +42,9 @@ bool within_limits(std::uint64_t count, std::uint64_t channels, std::uint64_t he
 Result<Dataset> assemble(std::string origin, const Part& train, const Part& test, int classes,
                          std::shared_ptr<const void> owner);
 
-// An error naming the first label that is not below `classes`.
-Result<> check_labels(const Part& part, int classes);
+// An error naming the first label that is not below `classes`; label i is at byte first + i * stride.
+Result<> check_labels(std::span<const std::uint8_t> labels, int classes, std::size_t first,
+                      std::size_t stride);
 
 // Dataset::mean and ::deviation of these images of data.shape. A channel without any variation has
 // deviation 1.

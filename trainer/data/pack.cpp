@@ -90,10 +90,7 @@ Result<Dataset> parse_pack(std::span<const std::uint8_t> file) {
                file.subspan(layout.test_labels, test)};
   for (const auto& [split, first] :
        {std::pair{&data.train, layout.train_labels}, {&data.test, layout.test_labels}}) {
-    Part part;
-    part.labels = split->labels;
-    part.first_label = first;
-    if (auto fine = check_labels(part, data.classes); !fine) return fine.error();
+    if (auto fine = check_labels(split->labels, data.classes, first, 1); !fine) return fine.error();
   }
   return data;
 }
