@@ -9,17 +9,6 @@
 
 namespace trainer {
 
-// Gives way to the trainer's own, wherever that is linked.
-__attribute__((weak)) std::string ModelSpec::fingerprint() const {
-  std::string text = name + " " + std::to_string(input.channels) + "x" + std::to_string(input.height) + "x" +
-                     std::to_string(input.width) + " " + std::to_string(classes) + ":";
-  for (const auto& parameter : parameters) {
-    text += " " + parameter.name;
-    for (int size : parameter.shape) text += "x" + std::to_string(size);
-  }
-  return text;
-}
-
 inline ModelSpec model_with(std::string name, std::vector<Parameter> parameters) {
   ModelSpec spec{.name = std::move(name), .input = {1, 6, 6}, .classes = 3};
   for (auto& parameter : parameters) {
