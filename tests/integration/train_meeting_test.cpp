@@ -1,0 +1,135 @@
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "trainer/collective/meeting_place.hpp"
+#include "trainer/collective/own_address.hpp"
+
+namespace trainer {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+class FilePlaceTest : public testing::Test {
+ protected:
+  std::unique_ptr<MeetingPlace> meet() {
+    auto place = meet_at_file(path_, "p/", std::chrono::seconds(10));
+    EXPECT_TRUE(place) << place.error().text;
+    return std::move(*place);
+  }
+  void TearDown() override { ::unlink(path_.c_str()); }
+
+  std::string path_ = testing::TempDir() + "meet-" + std::to_string(::getpid());
+};
+
+TEST_F(FilePlaceTest, WhatOneSetsTheOtherGets) {
+  auto one = meet(), other = meet();
+  ASSERT_TRUE(one->set("a", std::string("x\0y", 3)));
+  EXPECT_EQ(*other->get("a", milliseconds(0)), std::string("x\0y", 3));
+  ASSERT_TRUE(other->set("a", "newer"));
+  EXPECT_EQ(*one->get("a", milliseconds(0)), "newer");
+  EXPECT_TRUE(*one->has("a"));
+  EXPECT_FALSE(*one->has("b"));
+  auto missing = one->get("b", milliseconds(1));
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, Errc::timed_out);
+  EXPECT_THAT(missing.error().text, HasSubstr("'b'"));
+}
+
+TEST_F(FilePlaceTest, OnlyTheFirstSettlesAKey) {
+  auto one = meet(), other = meet();
+  EXPECT_EQ(*one->settle("k", "first"), "first");
+  EXPECT_EQ(*other->settle("k", "second"), "first");
+}
+
+TEST_F(FilePlaceTest, ManyWritersLoseNothing) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([this, t] {
+      auto place = meet();
+      for (int i = 0; i < 50; ++i) EXPECT_TRUE(place->set(std::to_string(t) + "/" + std::to_string(i), "v"));
+      for (int other = 0; other < 4; ++other)
+        EXPECT_TRUE(place->get(std::to_string(other) + "/49", std::chrono::seconds(20)));
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+TEST_F(FilePlaceTest, TheLastToLeaveDeletesIt) {
+  auto one = meet(), other = meet();
+  one.reset();
+  EXPECT_TRUE(std::filesystem::exists(path_));
+  other.reset();
+  EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
+TEST_F(FilePlaceTest, WhatAKilledProcessLeftIsDropped) {
+  pid_t child = ::fork();
+  if (child == 0) {
+    auto place = meet_at_file(path_, "p/", std::chrono::seconds(10));
+    (void)(*place)->set("stale", "1");
+    ::raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(std::filesystem::exists(path_));
+  ASSERT_GT(std::filesystem::file_size(path_), 0u);
+  EXPECT_FALSE(*meet()->has("stale"));
+}
+
+TEST_F(FilePlaceTest, WhatALivingProcessHoldsIsKept) {  // the control of the above
+  auto living = meet();
+  ASSERT_TRUE(living->set("fresh", "1"));
+  EXPECT_TRUE(*meet()->has("fresh"));
+}
+
+TEST_F(FilePlaceTest, APieceOfARecordIsWrittenOver) {
+  auto one = meet();
+  ASSERT_TRUE(one->set("a", "1"));
+  std::ofstream(path_, std::ios::app | std::ios::binary) << "\x05\x00";  // a writer was killed here
+  auto other = meet();
+  ASSERT_TRUE(other->set("b", "2"));
+  EXPECT_EQ(*one->get("b", milliseconds(0)), "2");
+  EXPECT_EQ(*one->get("a", milliseconds(0)), "1");
+}
+
+TEST_F(FilePlaceTest, AnotherKindOfFileIsRefused) {
+  auto one = meet();  // somebody is there, so that it is not taken for a leftover
+  std::ofstream(path_, std::ios::binary) << std::string(100, 'x');
+  auto found = meet()->has("a");
+  ASSERT_FALSE(found);
+  EXPECT_THAT(found.error().text, HasSubstr("offset 0"));
+}
+
+TEST_F(FilePlaceTest, AFolderThatDoesNotExistIsNamed) {
+  auto place = meet_at_file("/nowhere/meet", "p/", std::chrono::seconds(1));
+  ASSERT_FALSE(place);
+  EXPECT_EQ(place.error().code, Errc::usage);
+  EXPECT_THAT(place.error().text, HasSubstr("/nowhere/meet"));
+}
+
+TEST(OwnAddress, IsTheOneFromWhichThePeerIsReached) {
+  EXPECT_EQ(*own_address("127.0.0.1", std::nullopt), "127.0.0.1");
+  EXPECT_EQ(*own_address("::1", std::nullopt), "::1");
+  EXPECT_EQ(*own_address("127.0.0.1", "lo"), "127.0.0.1");
+  EXPECT_TRUE(own_address(std::nullopt, std::nullopt));
+  auto refused = own_address("127.0.0.1", "nosuch0");
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().text, HasSubstr("nosuch0"));
+}
+
+TEST(LiteralOf, PrefersIpv4) {
+  EXPECT_EQ(*literal_of("127.0.0.1"), "127.0.0.1");
+  EXPECT_EQ(*literal_of("::1"), "::1");
+  EXPECT_EQ(*literal_of("localhost"), "127.0.0.1");
+  EXPECT_FALSE(literal_of("no.such.name.invalid"));
+}
+
+}  // namespace
+}  // namespace trainer
