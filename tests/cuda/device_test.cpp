@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <thread>
 
 #include "tests/cuda/world.hpp"
@@ -58,6 +59,20 @@ TEST(CudaModule, LoadsWithoutADriverAndSaysSo) {
   if (said.starts_with("found")) GTEST_SKIP() << "this machine has a GPU";
   EXPECT_THAT(said, HasSubstr("none: no NVIDIA driver (cudaGetDeviceCount: "));
   EXPECT_EQ(said.find('\n'), std::string::npos);
+}
+
+Role opening("opening", [] {
+  const auto opened = trainer::cuda_module();
+  return opened ? std::string("opened") : opened.error().text;
+});
+
+TEST(CudaModule, NamesTheLibraryThatItCannotBeOpenedFor) {
+  const auto folder = world::temporary_folder();
+  std::ofstream(folder + "/libcudart.so." CUDA_MAJOR) << "no library, though it has its name";
+  EXPECT_THAT(play({.role = "opening"}), ElementsAre("opened"));
+  EXPECT_THAT(
+      play({.role = "opening", .everywhere = {{"LD_LIBRARY_PATH", folder}}}),
+      Each(AllOf(HasSubstr("train_cuda.so' was not opened: "), HasSubstr("libcudart.so." CUDA_MAJOR))));
 }
 
 TEST(CudaModule, TakesEveryKindOfNoGpuForOne) {

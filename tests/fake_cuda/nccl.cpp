@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <nccl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -42,6 +43,11 @@ struct Verdict {  // of the hub, when all have come
 
 char last_error[128] = "";
 void set_error(const std::string& text) { std::snprintf(last_error, sizeof last_error, "%s", text.c_str()); }
+
+void send_at_once(int fd) {
+  const int on = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
 
 bool send_all(int fd, const void* data, std::size_t bytes) {
   const char* at = static_cast<const char*>(data);
@@ -111,6 +117,7 @@ void serve(int listener) {
       verdict = {ncclRemoteError, "a rank went before the start"};
       break;
     }
+    send_at_once(fd);
     peers.resize(std::size_t(hello.ranks), -1);
     peers[std::size_t(hello.rank)] = fd;
     for (const Hello& other : hellos) {
@@ -299,6 +306,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   std::memcpy(&hub, id.internal, sizeof hub);
   auto* made = new ncclComm;
   made->fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  send_at_once(made->fd);
   made->rank = rank;
   made->ranks = ranks;
   made->starter = std::thread(start, made, hub, hello);
