@@ -87,12 +87,12 @@ struct Group {
   std::string why;
 };
 
+// `rendezvous` is made if there is none and NCCL needs one.
 Result<Group> make_group(const Options& options, const Place& place, const std::string& address,
-                         Device& device, Rendezvous* rendezvous) {
-  LocalRendezvous local;
+                         Device& device, std::unique_ptr<Rendezvous>& rendezvous) {
   if (place.world_size == 1) {
     if (options.backend != "nccl") return Group{make_local_collective(), ""};
-    rendezvous = &local;
+    rendezvous = std::make_unique<LocalRendezvous>();
   }
   GroupOptions group{place.rank, place.world_size, address, options.collective_timeout};
   std::string why;
@@ -151,7 +151,7 @@ Result<Session> open_session(const Options& options, const dlaunch::Environment&
   if (!member) return std::move(member).error();
   session.place = member->place;
   session.rendezvous = std::move(member->rendezvous);
-  auto group = make_group(options, session.place, member->address, *session.device, session.rendezvous.get());
+  auto group = make_group(options, session.place, member->address, *session.device, session.rendezvous);
   if (!group) return std::move(group).error();
   session.collective = std::move(group->collective);
 
