@@ -73,19 +73,32 @@ TEST(PlainGemm, DoesNotReadWhatItReplaces) {
   EXPECT_EQ(c[0], 6);
 }
 
-TEST(PlainGemm, GivesTheSameBitsWhereverTheMemoryLies) {
-  const int m = 11, n = 29, k = 300;
-  const Floats a = random_floats(m * k, 4), b = random_floats(k * n, 5);
-  Floats expected(m * n);
-  plain_gemm(false, false, m, n, k, 1, a.data(), k, b.data(), n, 0, expected.data(), n);
+// Equal runs must give equal bits, and memory lies elsewhere in each.
+void expect_same_bits_anywhere(Gemm gemm, const Product& size) {
+  const auto [m, n, k] = size;
+  const Floats a = random_floats(std::size_t(m * k), 4), b = random_floats(std::size_t(k * n), 5);
+  Floats expected(std::size_t(m * n));
+  gemm(false, true, m, n, k, 1, a.data(), k, b.data(), k, 0, expected.data(), n);
   for (std::size_t shift = 1; shift < 17; ++shift) {
     Floats moved_a(a.size() + shift), moved_b(b.size() + shift), c(expected.size() + shift);
     std::copy(a.begin(), a.end(), moved_a.begin() + std::ptrdiff_t(shift));
     std::copy(b.begin(), b.end(), moved_b.begin() + std::ptrdiff_t(shift));
-    plain_gemm(false, false, m, n, k, 1, moved_a.data() + shift, k, moved_b.data() + shift, n, 0,
-               c.data() + shift, n);
+    gemm(false, true, m, n, k, 1, moved_a.data() + shift, k, moved_b.data() + shift, k, 0, c.data() + shift,
+         n);
     c.erase(c.begin(), c.begin() + std::ptrdiff_t(shift));
     EXPECT_EQ(c, expected);
+  }
+}
+
+TEST(PlainGemm, GivesTheSameBitsWhereverTheMemoryLies) {
+  expect_same_bits_anywhere(plain_gemm, {11, 29, 300});
+}
+
+TEST(OpenBlasGemm, GivesTheSameBitsWhereverTheMemoryLies) {
+  const auto module = host_module();
+  if (!module) GTEST_SKIP() << module.error().text;
+  for (const Product& size : {Product{11, 29, 300}, Product{64, 10, 512}, Product{32, 512, 784}}) {
+    expect_same_bits_anywhere((*module)->gemm, size);
   }
 }
 

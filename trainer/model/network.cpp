@@ -48,8 +48,8 @@ struct Network::Step {
 
 namespace {
 
-// What the patches of a chunk may take. A CPU's second-level cache holds them, and the rest beside.
-constexpr std::size_t kPatchBytesOnCpu = 256 << 10;
+// What the patches of a chunk may take: about a second-level cache on a CPU.
+constexpr std::size_t kPatchBytesOnCpu = 512 << 10;
 constexpr std::size_t kPatchBytesOnGpu = 256 << 20;
 
 // Calls work(first image, images) for each chunk of the batch.

@@ -1,5 +1,7 @@
 #include "trainer/device/cpu/cpu_device.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -160,8 +162,11 @@ class CpuDevice : public Device {
 
  private:
   Result<Memory> make(std::size_t bytes, bool on_host) {
+    // Linux promises more than it has, and ends the process that uses it.
+    const std::size_t installed =
+        std::size_t(::sysconf(_SC_PHYS_PAGES)) * std::size_t(::sysconf(_SC_PAGESIZE));
     void* data = nullptr;
-    if (::posix_memalign(&data, kAlignment, std::max(bytes, kAlignment)) != 0) {
+    if (bytes > installed || ::posix_memalign(&data, kAlignment, std::max(bytes, kAlignment)) != 0) {
       return Error{Errc::failed, name_ + ": no room for " + std::to_string(bytes) + " bytes"};
     }
     std::memset(data, 0, bytes);
