@@ -13,7 +13,11 @@ class Failure(TestCase):
         harness.wait_until(lambda: '"step"' in runs[0].out, 30, "the first line of rank 0\n%s" % runs[0])
 
     def test_a_killed_rank_is_named_by_every_other(self):
-        runs = self.start_ranks(3, LONG)
+        for more in ([], ["--no-shared-memory"]):
+            self.check_killed(LONG + more)
+
+    def check_killed(self, args):
+        runs = self.start_ranks(3, args)
         self.wait_for_steps(runs)
         runs[1].send(signal.SIGKILL)
         for rank in (0, 2):
@@ -29,7 +33,11 @@ class Failure(TestCase):
         self.assertIn("rank 0", runs[1].err.split("error: rank 1: ")[1])
 
     def test_a_stopped_rank_is_named_within_the_time_out(self):
-        runs = self.start_ranks(3, LONG + ["--timeout", "3"])
+        for more in ([], ["--no-shared-memory"]):
+            self.check_stopped(LONG + ["--timeout", "3"] + more)
+
+    def check_stopped(self, args):
+        runs = self.start_ranks(3, args)
         self.wait_for_steps(runs)
         runs[2].send(signal.SIGSTOP)
         for rank in (0, 1):
@@ -101,7 +109,7 @@ class Failure(TestCase):
     def test_a_cut_cable_ends_both_ranks(self):
         cluster = harness.Cluster(self, 2)
         url = "tcp://%s:29400" % cluster.address(0)
-        runs = [cluster.start(node, [TRAIN, *LONG, "--timeout", "3", "--init-method", url,
+        runs = [cluster.start(node, [TRAIN, *LONG, "--no-shared-memory", "--timeout", "3", "--init-method", url,
                                      "--rank", str(node), "--world-size", "2"]) for node in (0, 1)]
         self.wait_for_steps(runs)
         cluster.cut(1)

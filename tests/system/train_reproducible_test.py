@@ -14,6 +14,7 @@ class Reproducible(TestCase):
         for model in (["--model", "mlp", "--hidden", "48,24"], ["--model", "cnn"], ["--model", "softmax"]):
             args = SMALL + model + TREE + ["--steps", "12", "--lr", "0.05", "--momentum", "0.9"]
             runs = [self.train_ranks(ranks, args) for ranks in (1, 2, 4, 8)]
+            runs.append(self.train_ranks(4, args + ["--no-shared-memory"]))
             self.assertEqual(len(losses(runs[0].out)), 12)
             for run in runs[1:]:
                 self.assertEqual(losses(run.out), losses(runs[0].out), model)
@@ -34,8 +35,10 @@ class Reproducible(TestCase):
         args = ["--model", "mlp", "--global-batch", "64", "--lr", "0.01", "--momentum", "0.5", "--steps", "50",
                 "--log-every", "1"]
         one = losses(self.train_ranks(1, args).out)
-        for ranks in (2, 4):
-            several = losses(self.train_ranks(ranks, args).out)
+        for ranks, more in ((2, []), (4, []), (2, ["--no-shared-memory"]), (3, ["--no-shared-memory", "--global-batch", "63"])):
+            if ranks == 3:
+                one = losses(self.train_ranks(1, args + ["--global-batch", "63"]).out)
+            several = losses(self.train_ranks(ranks, args + more).out)
             self.assertLess(max(abs(a - b) for a, b in zip(one[:10], several[:10])), 1e-6)
             self.assertLess(max(abs(a - b) for a, b in zip(one, several)), 1e-5)
 

@@ -52,7 +52,7 @@ class Start(TestCase):
     def test_under_dlaunch_on_two_nodes(self):
         cluster = harness.Cluster(self, 2)
         runs = [cluster.start_dlaunch(node, ["--nnodes=2", "--node_rank=%d" % node, "--nproc_per_node=2", "--master_addr",
-                                             cluster.address(0), TRAIN, *ARGS]) for node in (0, 1)]
+                                             cluster.address(0), TRAIN, *ARGS, "--no-shared-memory"]) for node in (0, 1)]
         for run in runs:
             self.assertEqual(run.wait(60), 0, run)
             self.assert_nothing_left(run)

@@ -40,6 +40,7 @@ struct GroupOptions {
   int size = 1;
   std::string address;                               // a literal that the peers reach
   Milliseconds timeout = std::chrono::seconds(300);  // of one collective
+  bool shared_memory = true;                         // may be used between ranks of one host
 };
 
 // A group of one: nothing to do.

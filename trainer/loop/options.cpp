@@ -171,6 +171,8 @@ class Parser {
     add(group, "--join-timeout", join_timeout_, "seconds for all ranks to come", "S")
         ->check(quiet(CLI::Range(0.1, 1e6)));
     add(group, "--timeout", timeout_, "seconds for one collective", "S")->check(quiet(CLI::Range(0.1, 1e6)));
+    flag(group, "--no-shared-memory", options_.no_shared_memory,
+         "gloo: sums go over sockets on one host, too");
     add(group, "--mode", options_.mode, "ddp, or dp: one process, all its devices", "NAME")
         ->check(quiet(CLI::IsMember({"ddp", "dp"})));
     add(group, "--device-ids", options_.device_ids, "of dp: the devices [all]", "N,N")

@@ -57,6 +57,7 @@ struct Options {
   std::vector<int> device_ids;
   std::optional<int> output_device;
   bool compare = false;
+  bool no_shared_memory = false;
 
   // keeping
   std::string save;

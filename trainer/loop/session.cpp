@@ -94,7 +94,8 @@ Result<Group> make_group(const Options& options, const Place& place, const std::
     if (options.backend != "nccl") return Group{make_local_collective(), ""};
     rendezvous = std::make_unique<LocalRendezvous>();
   }
-  GroupOptions group{place.rank, place.world_size, address, options.collective_timeout};
+  GroupOptions group{place.rank, place.world_size, address, options.collective_timeout,
+                     !options.no_shared_memory};
   std::string why;
   auto gpu = device.kind() == DeviceKind::cuda;
   if (gpu && options.backend != "gloo") {

@@ -94,7 +94,45 @@ Result<std::unique_ptr<Collective>> GlooCollective::connect(const GroupOptions& 
                  "Gloo cannot connect the ranks (this one at " + options.address + "): " + error.what(),
                  "GLOO_SOCKET_IFNAME chooses the interface"};
   }
+  auto agreed = group->find_room();
+  if (!agreed) return std::move(agreed).error();
   return std::unique_ptr<Collective>(std::move(group));
+}
+
+// All ranks use the room, or none.
+Result<> GlooCollective::find_room() {
+  std::string place;
+  if (rank() == 0) {
+    if (options_.shared_memory) {
+      auto room = SharedRoom::make(size(), place);
+      if (room) room_ = std::move(*room);
+    }
+    auto told = rendezvous_.set("room", room_ ? place : "none");
+    if (!told) return told;
+  } else {
+    auto told = rendezvous_.get("room", options_.timeout);
+    if (!told) return std::move(told).error();
+    if (*told != "none") {
+      auto room = SharedRoom::enter(rank(), size(), *told);
+      if (room) room_ = std::move(*room);
+    }
+  }
+  std::int64_t inside = room_ ? 1 : 0;
+  auto counted = all_reduce(std::span<std::int64_t>(&inside, 1));
+  if (inside != size()) room_.reset();
+  number_ = 0;  // the caller's first collective is number 1
+  return counted;
+}
+
+void GlooCollective::sum_in_room(std::span<float> values) {
+  switch (room_->all_reduce(values, options_.timeout, [this] { return !without_connection().empty(); })) {
+    case SharedRoom::End::good:
+      return;
+    case SharedRoom::End::timed_out:
+      throw std::runtime_error("Timed out in shared memory");
+    case SharedRoom::End::peer_gone:
+      throw std::runtime_error("Connection closed by peer");
+  }
 }
 
 Result<> GlooCollective::run(const std::string& name, std::size_t bytes, const std::function<void()>& work) {
@@ -220,6 +258,7 @@ Result<> GlooCollective::all_reduce(std::span<float> values, Reduction reduction
   }
   if (values.empty()) return broken_ ? Result<>(*broken_) : Result<>();
   return run("all-reduce", values.size_bytes(), [&] {
+    if (room_) return sum_in_room(values);
     if (reduction == Reduction::tree) return tree(values);
     if (size() == 2) return pairwise(values);
     ring(values);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trainer/collective/collective.hpp"
+#include "trainer/collective/gloo/shared_room.hpp"
 
 namespace trainer {
 
@@ -45,14 +46,17 @@ class GlooCollective : public Collective {
   void ring(std::span<T> values);
   void tree(std::span<float> values);
   void pairwise(std::span<float> values);
+  Result<> find_room();
+  void sum_in_room(std::span<float> values);
   // Sends `out` to the peer and receives as many bytes as `in` has from it.
   void exchange(int peer, std::span<const float> out, std::span<float> in);
 
   GroupOptions options_;
   Rendezvous& rendezvous_;
   std::shared_ptr<gloo::Context> context_;
-  std::uint64_t number_ = 0;    // of the collective under way
-  std::uint64_t messages_ = 0;  // of exchange(), the same on both sides
+  std::unique_ptr<SharedRoom> room_;  // none: the ranks are on several hosts
+  std::uint64_t number_ = 0;          // of the collective under way
+  std::uint64_t messages_ = 0;        // of exchange(), the same on both sides
   std::vector<float> received_;
   std::optional<Error> broken_;
 };
