@@ -12,8 +12,8 @@
 #include <limits>
 #include <random>
 
-#include "trainer/checkpoint/new_file.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
+#include "trainer/file/new_file.hpp"
 
 namespace trainer {
 namespace {

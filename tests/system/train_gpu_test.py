@@ -84,3 +84,10 @@ class Gpu(TestCase):
     def test_dp_spreads_over_the_gpus_of_one_process(self):
         run = self.train(ARGS + ["--mode", "dp"], env=self.gpus(3))
         self.assert_as_on_the_cpu(run)
+
+    def test_dp_uses_the_devices_it_is_told(self):
+        run = self.train(ARGS + ["--mode", "dp", "--device-ids", "2,1"], env=self.gpus(3))
+        self.assertIn("1 rank on cuda:2", run.err)
+        run = self.train(ARGS + ["--mode", "dp", "--device-ids", "0,3"], env=self.gpus(3), code=None)
+        self.assertNotEqual(run.code, 0)
+        self.assertIn("--device-ids 3", run.err)

@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "trainer/checkpoint/checksum.hpp"
-#include "trainer/checkpoint/new_file.hpp"
+#include "trainer/file/checksum.hpp"
+#include "trainer/file/new_file.hpp"
 
 namespace trainer {
 namespace {

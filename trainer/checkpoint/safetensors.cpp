@@ -10,9 +10,9 @@
 #include <set>
 #include <utility>
 
-#include "trainer/checkpoint/checksum.hpp"
-#include "trainer/checkpoint/new_file.hpp"
+#include "trainer/file/checksum.hpp"
 #include "trainer/checkpoint/tensor_header.hpp"
+#include "trainer/file/new_file.hpp"
 
 namespace trainer {
 namespace {

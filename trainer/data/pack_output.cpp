@@ -1,84 +1,49 @@
-#define XXH_INLINE_ALL
-#include <fcntl.h>
-#include <unistd.h>
-#include <xxhash.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <memory>
 #include <vector>
 
 #include "trainer/data/mapped_file.hpp"
 #include "trainer/data/open.hpp"
 #include "trainer/data/pack.hpp"
+#include "trainer/file/checksum.hpp"
+#include "trainer/file/new_file.hpp"
 
 namespace trainer {
 namespace {
 
-// A file that takes its name when all of it is on disk; until then, and if it never comes to that, whatever
-// had the name keeps it.
+// What has been written to the new file, and its checksum so far.
 class Output {
  public:
-  explicit Output(std::string path)
-      : path_(std::move(path)), temporary_(path_ + ".tmp" + std::to_string(::getpid())) {}
-  Output(const Output&) = delete;
-  ~Output() {
-    if (fd_ < 0) return;
-    ::close(fd_);
-    ::unlink(temporary_.c_str());
-  }
-
-  Result<> create() {
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd_ < 0) return dlaunch::last_error("open").under(quoted(temporary_));
-    XXH64_reset(&checksum_, 0);
-    return {};
+  static Result<Output> create(const std::string& path) {
+    auto file = NewFile::create(path);
+    if (!file) return std::move(file).error();
+    return Output(std::move(*file));
   }
 
   Result<> write(std::span<const std::uint8_t> bytes) {
-    XXH64_update(&checksum_, bytes.data(), bytes.size());
+    checksum_->add(std::as_bytes(bytes));
     written_ += bytes.size();
-    while (!bytes.empty()) {
-      const ssize_t n = ::write(fd_, bytes.data(), std::min(bytes.size(), std::size_t(1) << 30));
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return dlaunch::last_error("write").under(quoted(temporary_));
-      bytes = bytes.subspan(static_cast<std::size_t>(n));
-    }
-    return {};
+    return file_.write(std::as_bytes(bytes));
   }
 
   Result<> pad_to(std::size_t offset) { return write(std::vector<std::uint8_t>(offset - written_)); }
 
   Result<> write_checksum() {
-    const std::uint64_t sum = XXH64_digest(&checksum_);
+    const std::uint64_t sum = checksum_->value();
     std::array<std::uint8_t, 8> bytes;
     for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(sum >> 8 * i);
     return write(bytes);
   }
 
-  Result<> commit() {
-    if (::fsync(fd_) != 0) return dlaunch::last_error("fsync").under(quoted(temporary_));
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0)
-      return dlaunch::last_error("rename").under(quoted(path_));
-    ::close(fd_);
-    fd_ = -1;
-    const std::size_t slash = path_.rfind('/');
-    const std::string folder = slash == path_.npos ? "." : path_.substr(0, slash + 1);
-    const int folder_fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder_fd < 0) return dlaunch::last_error("open").under(quoted(folder));
-    const bool synced = ::fsync(folder_fd) == 0;
-    Error error = dlaunch::last_error("fsync").under(quoted(folder));
-    ::close(folder_fd);
-    if (!synced) return error;
-    return {};
-  }
+  Result<> appear() { return file_.appear(); }
 
  private:
-  std::string path_, temporary_;
-  int fd_ = -1;
+  explicit Output(NewFile file) : file_(std::move(file)) {}
+
+  NewFile file_;
   std::size_t written_ = 0;
-  XXH64_state_t checksum_{};
+  std::unique_ptr<Checksum> checksum_ = std::make_unique<Checksum>();
 };
 
 Result<> check_agreement(const std::vector<Dataset>& sets) {
@@ -94,7 +59,7 @@ Result<> check_agreement(const std::vector<Dataset>& sets) {
   return {};
 }
 
-Result<> write_all(Output& output, const std::vector<Dataset>& sets) {
+Result<> write_all(const std::string& path, const std::vector<Dataset>& sets) {
   std::uint64_t train = 0, test = 0;
   std::vector<std::span<const std::uint8_t>> training_images;
   for (const Dataset& data : sets) {
@@ -111,7 +76,9 @@ Result<> write_all(Output& output, const std::vector<Dataset>& sets) {
   whole.classes = sets[0].classes;
   find_statistics(whole, training_images);
   const PackLayout layout = pack_layout(whole.shape, train, test);
-  if (auto fine = output.create(); !fine) return fine;
+  auto created = Output::create(path);
+  if (!created) return std::move(created).error();
+  Output& output = *created;
   if (auto fine = output.write(pack_header(whole, train, test)); !fine) return fine;
   struct Section {
     std::size_t offset;
@@ -128,7 +95,7 @@ Result<> write_all(Output& output, const std::vector<Dataset>& sets) {
     }
   }
   if (auto fine = output.write_checksum(); !fine) return fine;
-  return output.commit();
+  return output.appear();
 }
 
 }  // namespace
@@ -142,8 +109,7 @@ Result<> pack_dataset(const std::vector<std::string>& inputs, const std::string&
     sets.push_back(std::move(*data));
   }
   if (auto fine = check_agreement(sets); !fine) return fine;
-  Output file(output);
-  return write_all(file, sets);
+  return write_all(output, sets);
 }
 
 }  // namespace trainer

@@ -143,7 +143,9 @@ Result<Session> open_session(const Options& options, const dlaunch::Environment&
   auto place = place_of(options.init, environment);
   if (!place) return std::move(place).error();
   auto gpus = gpu_count(options);
-  auto choice = open_device(options, gpus > 0 ? place->local_rank % gpus : place->local_rank);
+  auto index = gpus > 0 ? place->local_rank % gpus : place->local_rank;
+  if (options.mode == "dp" && !options.device_ids.empty()) index = options.device_ids[0];
+  auto choice = open_device(options, index);
   if (!choice) return std::move(choice).error();
 
   Session session;

@@ -1,4 +1,4 @@
-#include "trainer/checkpoint/new_file.hpp"
+#include "trainer/file/new_file.hpp"
 
 #include <fcntl.h>
 #include <sys/random.h>

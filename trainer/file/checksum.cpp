@@ -1,4 +1,4 @@
-#include "trainer/checkpoint/checksum.hpp"
+#include "trainer/file/checksum.hpp"
 
 #include <cstdio>
 
@@ -18,10 +18,11 @@ void Checksum::add(std::span<const std::byte> bytes) {
   if (!bytes.empty()) XXH64_update(&state_->sum, bytes.data(), bytes.size());
 }
 
+std::uint64_t Checksum::value() const { return XXH64_digest(&state_->sum); }
+
 std::string Checksum::hex() const {
   char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx",
-                static_cast<unsigned long long>(XXH64_digest(&state_->sum)));
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value()));
   return digits;
 }
 

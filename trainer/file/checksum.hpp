@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,7 +17,8 @@ class Checksum {
   ~Checksum();
 
   void add(std::span<const std::byte> bytes);
-  std::string hex() const;  // 16 digits
+  std::uint64_t value() const;
+  std::string hex() const;  // of the value, 16 digits
 
  private:
   struct State;
