@@ -99,12 +99,23 @@ TEST_F(FilePlaceTest, APieceOfARecordIsWrittenOver) {
   EXPECT_EQ(*one->get("a", milliseconds(0)), "1");
 }
 
-TEST_F(FilePlaceTest, AnotherKindOfFileIsRefused) {
-  auto one = meet();  // somebody is there, so that it is not taken for a leftover
-  std::ofstream(path_, std::ios::binary) << std::string(100, 'x');
-  auto found = meet()->has("a");
+TEST_F(FilePlaceTest, SomebodyElsesFileIsRefusedAndStaysAsItIs) {
+  for (const std::string content : {"my thesis", "train: of thought"}) {
+    std::ofstream(path_, std::ios::binary) << content;
+    auto place = meet_at_file(path_, "p/", std::chrono::seconds(1));
+    ASSERT_FALSE(place);
+    EXPECT_EQ(place.error().code, Errc::usage);
+    EXPECT_THAT(place.error().text, HasSubstr(path_));
+    EXPECT_EQ(std::filesystem::file_size(path_), content.size());
+  }
+}
+
+TEST_F(FilePlaceTest, APromiseOfTooManyBytesIsRefused) {
+  auto one = meet();
+  std::ofstream(path_, std::ios::app | std::ios::binary) << std::string(100, 'x');
+  auto found = one->has("a");
   ASSERT_FALSE(found);
-  EXPECT_THAT(found.error().text, HasSubstr("offset 0"));
+  EXPECT_THAT(found.error().text, HasSubstr("offset"));
 }
 
 TEST_F(FilePlaceTest, AFolderThatDoesNotExistIsNamed) {

@@ -217,7 +217,8 @@ TEST_F(PackTest, RefusesInputsThatDoNotAgree) {
 }
 
 TEST_F(PackTest, AFailureLeavesTheOldFileAndNothingElse) {
-  write("all", {1, 2, 3});
+  ASSERT_TRUE(pack_dataset({"synthetic:10x1x4x4:2"}, path("all")));
+  const auto size = fs::file_size(path("all"));
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
@@ -228,7 +229,7 @@ TEST_F(PackTest, AFailureLeavesTheOldFileAndNothingElse) {
   std::signal(SIGXFSZ, handler);
   ASSERT_FALSE(packed);
   EXPECT_THAT(packed.error().text, testing::AllOf(HasSubstr("write "), HasSubstr("File too large")));
-  EXPECT_EQ(fs::file_size(path("all")), 3u);
+  EXPECT_EQ(fs::file_size(path("all")), size);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1);
 }
 
@@ -239,6 +240,10 @@ TEST_F(PackTest, AnInputCanBeItsOwnOutput) {
   ASSERT_TRUE(all);
   EXPECT_EQ(all->train.size(), 120u);
   EXPECT_FALSE(pack_dataset({path("all")}, path("no/such/folder")));
+  write("mine", {1, 2, 3});
+  EXPECT_FALSE(pack_dataset({path("all")}, path("mine")));  // no packed file
+  EXPECT_EQ(fs::file_size(path("mine")), 3u);
+  EXPECT_FALSE(pack_dataset({path("all")}, folder));
 }
 
 }  // namespace

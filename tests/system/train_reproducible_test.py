@@ -4,7 +4,7 @@ import random
 import signal
 
 import harness
-from train_runs import SMALL, TRAIN, TestCase, accuracy, digest, losses
+from train_runs import SMALL, TRAIN, TestCase, accuracy, digest, lines, losses
 
 TREE = ["--reduce=tree", "--global-batch", "64", "--digest", "--log-every", "1"]
 
@@ -122,6 +122,22 @@ class Resume(TestCase):
         end = self.train(args)
         self.assertNotIn("passed over", end.err)
         self.assertEqual(digest(end.out), digest(self.train(SMALL + TREE + ["--steps", "600"]).out))
+
+    def test_epochs_end_where_they_end_at_any_number_of_ranks(self):
+        args = ["--data", "synthetic:1280", "--hidden", "16", "--batch-size", "32", "--epochs", "2", "--log-every", "1"]
+        for before, after, at, steps in ((1, 2, 60, 60 + 10), (2, 1, 30, 30 + 20), (1, 2, 20, 20 + 10 + 20)):
+            folder = harness.temporary_folder()
+            keep = ["--save", folder, "--save-every", "10", "--resume", "auto"]
+            self.train_ranks(before, args + keep + ["--inject", "rank=0,step=%d,how=exit:9" % at], code=9)
+            resumed = self.train_ranks(after, args + keep)
+            self.assertEqual([line["step"] for line in lines(resumed.out)][-1], steps, (before, after))
+            self.assertEqual({line["epoch"] for line in lines(resumed.out)} - {0}, {1})
+
+    def test_what_is_not_finite_is_not_saved(self):
+        folder = harness.temporary_folder()
+        run = self.train(SMALL + ["--lr", "1e39", "--steps", "1", "--save", folder], code=1)
+        self.assertIn("not finite", run.err)
+        self.assertEqual(os.listdir(folder), [])
 
     def test_a_torn_checkpoint_is_passed_over(self):
         folder = harness.temporary_folder()

@@ -99,6 +99,25 @@ class Start(TestCase):
             self.assertNotEqual(run.wait(30), 0, run)
             self.assertIn("world", run.err)
 
+    def test_ranks_with_other_flags_are_refused_by_the_flag(self):
+        for flag, one, other in (("--seed", "1", "2"), ("--hidden", "32", "16,16"), ("--bucket-mb", "25", "0"),
+                                 ("--batch-size", "64", "32"), ("--lr", "0.1", "0.2"), ("--data", "synthetic:2048", "synthetic:1024")):
+            url = "tcp://127.0.0.1:%d" % free_port()
+            runs = [self.start([TRAIN, *SMALL, "--steps", "5", "--init-method", url, "--world-size", "2", "--rank", str(rank),
+                                flag, value]) for rank, value in ((0, one), (1, other))]
+            for run in runs:
+                self.assertEqual(run.wait(60), 2, run)
+            self.assertIn("this rank has %s" % flag, runs[1].err)
+            self.assertIn("other flags", runs[0].err)
+
+    def test_lines_that_stdout_does_not_take_are_no_success(self):
+        for args in (SMALL + ["--steps", "3"], ["--help"]):
+            run = self.start(["sh", "-c", 'exec "$0" "$@" >/dev/full', TRAIN, *args])
+            self.assertEqual(run.wait(60), 1, run)
+            self.assertIn("stdout", run.err)
+            run = self.start(["sh", "-c", 'exec "$0" "$@" >&-', TRAIN, *args])
+            self.assertEqual(run.wait(60), 1, run)
+
     def test_without_its_modules_one_rank_trains_and_says_why_it_is_slow(self):
         folder = harness.temporary_folder()
         alone = os.path.join(folder, "train")
@@ -145,6 +164,12 @@ class Start(TestCase):
             (["--mode", "dp", "--device-ids", "0,1", "--output-device", "5"], ["5"]),
             (["--backend", "nccl", "--no-cuda"], ["nccl"]),
             (["--no-such-flag"], ["--no-such-flag"]),
+            (["--timeout", "nan"], ["--timeout", "nan"]),
+            (["--lr", "inf"], ["--lr", "inf"]),
+            (["--device-ids", "0,1"], ["--device-ids"]),
+            (["--inject", "rank=5,step=1,how=kill"], ["rank 5 of 1"]),
+            (["--save", "/proc/nothing"], ["/proc/nothing"]),
+            (["--init-method", "file:///etc/hostname", "--rank", "0", "--world-size", "2"], ["/etc/hostname"]),
             (["allreduce", "--sizes", "4K:1K"], ["4K:1K"]),
         ):
             run = self.train(SMALL + args if args[0] != "allreduce" else args, code=2)

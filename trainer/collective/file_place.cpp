@@ -1,7 +1,8 @@
-// The file is a list of records: two lengths of 4 bytes (host order: one machine type shares it), a key, a
-// value. A value is set by a record, and a later record of the same key wins. Two of its bytes are locked,
-// whether they exist or not: byte 0 by whoever reads or writes, byte 1 (shared) by everyone who takes part,
-// for as long as it does. Locks of open file descriptions end with their process, however it ends.
+// The file is a first line and a list of records: two lengths of 4 bytes (host order: one machine type shares
+// it), a key, a value. A value is set by a record, and a later record of the same key wins. Two of its bytes
+// are locked, whether they exist or not: byte 0 by whoever reads or writes, byte 1 (shared) by everyone who
+// takes part, for as long as it does. Locks of open file descriptions end with their process, however it
+// ends.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <string_view>
 #include <thread>
 
 #include "trainer/collective/meeting_place.hpp"
@@ -24,6 +26,7 @@ constexpr off_t kPresent = 1;
 constexpr Milliseconds kFirstPause{2};
 constexpr Milliseconds kLongestPause{50};
 constexpr std::uint32_t kMaxText = 1u << 20;
+constexpr std::string_view kFirstLine = "train: ranks meet here\n";
 
 class FileMeetingPlace : public MeetingPlace {
  public:
@@ -53,9 +56,12 @@ class FileMeetingPlace : public MeetingPlace {
       ::close(fd_);  // the last of an earlier run has just deleted it
       fd_ = -1;
     }
-    // Nobody takes part: whatever it holds was left by a run that was killed.
-    if (try_lock(kPresent, F_WRLCK) && ::ftruncate(fd_, 0) != 0)
-      return dlaunch::last_error("truncate " + path_);
+    auto ours = begin();
+    if (!ours) {
+      ::close(fd_);  // somebody else's file stays as it is
+      fd_ = -1;
+      return ours;
+    }
     if (!try_lock(kPresent, F_RDLCK)) return dlaunch::last_error("lock " + path_);
     unlock(kWriting);
     return {};
@@ -123,6 +129,25 @@ class FileMeetingPlace : public MeetingPlace {
     return {};
   }
 
+  Result<> begin() {
+    struct stat status {};
+    if (::fstat(fd_, &status) != 0) return dlaunch::last_error(path_);
+    std::string first(kFirstLine.size(), '\0');
+    const auto read = S_ISREG(status.st_mode) ? ::pread(fd_, first.data(), first.size(), 0) : -1;
+    // A piece of the line was left by a process that was killed as it began.
+    if (read < 0 || kFirstLine.substr(0, std::size_t(read)) != first.substr(0, std::size_t(read))) {
+      return Error{Errc::usage, path_ + " is something else than a place where ranks meet",
+                   "give the path of a file that does not exist"};
+    }
+    // Nobody takes part: whatever it holds was left by a run that was killed.
+    if (!try_lock(kPresent, F_WRLCK)) return {};
+    if (::ftruncate(fd_, 0) != 0) return dlaunch::last_error("truncate " + path_);
+    if (::pwrite(fd_, kFirstLine.data(), kFirstLine.size(), 0) != ssize_t(kFirstLine.size())) {
+      return dlaunch::last_error("write " + path_);
+    }
+    return {};
+  }
+
   // Everything that is there must have been read.
   Result<> append(const std::string& key, const std::string& value) {
     const std::uint32_t lengths[2] = {std::uint32_t(key.size()), std::uint32_t(value.size())};
@@ -161,7 +186,7 @@ class FileMeetingPlace : public MeetingPlace {
   std::string path_;
   std::string prefix_;
   int fd_ = -1;
-  std::uint64_t whole_ = 0;  // bytes of whole records that have been read
+  std::uint64_t whole_ = kFirstLine.size();  // bytes of whole records that have been read
   std::map<std::string, std::string> values_;
 };
 

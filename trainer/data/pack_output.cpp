@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <vector>
 
@@ -45,6 +47,17 @@ class Output {
   std::size_t written_ = 0;
   std::unique_ptr<Checksum> checksum_ = std::make_unique<Checksum>();
 };
+
+// Only an earlier packed file is written over: a slip of the pen costs nobody his images.
+Result<> check_target(const std::string& path) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none)) return {};
+  std::array<char, 16> first{};
+  std::ifstream(path, std::ios::binary).read(first.data(), std::streamsize(first.size()));
+  if (is_pack({reinterpret_cast<const std::uint8_t*>(first.data()), first.size()})) return {};
+  return Error{Errc::usage, quoted(path) + " is there and is no packed file",
+               "choose another --output, or remove it"};
+}
 
 Result<> check_agreement(const std::vector<Dataset>& sets) {
   const auto text = [](const Dataset& data) {
@@ -102,6 +115,7 @@ Result<> write_all(const std::string& path, const std::vector<Dataset>& sets) {
 
 Result<> pack_dataset(const std::vector<std::string>& inputs, const std::string& output) {
   if (inputs.empty()) return Error{Errc::usage, "nothing to pack", "train pack INPUT... --output FILE"};
+  if (auto fine = check_target(output); !fine) return fine;
   std::vector<Dataset> sets;
   for (const auto& input : inputs) {
     auto data = open_dataset(input, 0);

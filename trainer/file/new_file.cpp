@@ -45,6 +45,12 @@ Result<> flush_folder(const std::string& path) {
 }  // namespace
 
 Result<NewFile> NewFile::create(std::string path) {
+  // What is no file (a device, a folder) is not replaced by one.
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    return dlaunch::Error{dlaunch::Errc::usage, path + " is there and is no file",
+                          "give the path of a file, or of none"};
+  }
   auto name = beside(path);
   int fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return last_error("open " + name);

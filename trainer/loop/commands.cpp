@@ -12,11 +12,8 @@
 namespace trainer {
 namespace {
 
-Result<> allreduce(const Options& options, Session& session) {
-  auto sizes = parse_sizes(options.sizes);
-  if (!sizes) return std::move(sizes).error().under("--sizes '" + options.sizes + "'");
-  return measure_allreduce(*session.collective, {.sizes = *sizes, .iterations = options.iterations},
-                           std::cout);
+Result<> allreduce(const Options& options, const std::vector<std::size_t>& sizes, Session& session) {
+  return measure_allreduce(*session.collective, {sizes, options.iterations, options.reduction}, std::cout);
 }
 
 Result<> train(const Options& options, Session& session) {
@@ -43,10 +40,13 @@ Result<> run(const Options& options, const dlaunch::Environment& environment, in
   if (!place) return std::move(place).error();
   if (place->world_size > 1) rank = place->rank;
   if (options.compare && place->world_size == 1) return compare_under_launcher(options);
+  auto sizes = parse_sizes(options.sizes);
+  if (!sizes) return std::move(sizes).error().under("--sizes '" + options.sizes + "'");
   auto session = open_session(options, environment);
   if (!session) return std::move(session).error();
   if (place->rank == 0) std::fprintf(stderr, "train: %s\n", session->choice.c_str());
-  return options.command == Command::allreduce ? allreduce(options, *session) : train(options, *session);
+  return options.command == Command::allreduce ? allreduce(options, *sizes, *session)
+                                               : train(options, *session);
 }
 
 }  // namespace trainer

@@ -1,6 +1,9 @@
 #include "trainer/loop/keeper.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
+#include <filesystem>
 #include <span>
 
 namespace trainer {
@@ -38,6 +41,15 @@ Result<std::vector<float>> Keeper::fetch(const float* data) {
 
 Result<std::vector<float>> Keeper::parameters() { return fetch(network_.parameters()); }
 
+// What nobody could go on with is not kept, least of all in place of what one could.
+Result<std::vector<float>> Keeper::finite_parameters() {
+  auto values = parameters();
+  if (!values || std::all_of(values->begin(), values->end(), [](float x) { return std::isfinite(x); }))
+    return values;
+  return Error{Errc::failed, "the parameters are not finite any more; they are not saved",
+               "try a smaller --lr or --clip"};
+}
+
 Result<Checkpoint> Keeper::find(std::vector<std::string>& told) {
   const auto& spec = network_.spec();
   Checkpoint fresh;
@@ -70,6 +82,13 @@ Result<Checkpoint> Keeper::find(std::vector<std::string>& told) {
 }
 
 Result<Progress> Keeper::begin(std::vector<std::string>& told) {
+  if (collective_.rank() == 0 && !options_.save.empty()) {
+    std::error_code failed;
+    std::filesystem::create_directories(options_.save, failed);
+    if (failed)
+      return Error{Errc::usage, "--save " + options_.save + ": " + failed.message(),
+                   "give a folder that can be made"};
+  }
   Checkpoint state;
   bool good = true;
   Error why;
@@ -139,7 +158,7 @@ Result<> Keeper::save(Progress progress) {
   progress.world_size = collective_.size();
   progress.reduce = options_.reduction == Reduction::tree ? "tree" : "fast";
   checkpoint.progress = progress;
-  auto values = parameters();
+  auto values = finite_parameters();
   if (!values) return std::move(values).error();
   checkpoint.parameters = std::move(*values);
   for (const auto& slot : optimizer_.slots()) {
@@ -154,7 +173,7 @@ Result<> Keeper::save(Progress progress) {
 
 Result<> Keeper::save_model() {
   if (!options_.save_model || collective_.rank() != 0) return {};
-  auto values = parameters();
+  auto values = finite_parameters();
   if (!values) return std::move(values).error();
   auto path = options_.save.empty() ? std::string("model.safetensors") : options_.save + "/model.safetensors";
   auto written = write_weights(path, network_.spec(), *values);

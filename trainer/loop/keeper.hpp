@@ -36,6 +36,7 @@ class Keeper {
   Result<std::vector<float>> parameters();  // on the host
 
  private:
+  Result<std::vector<float>> finite_parameters();
   Result<Checkpoint> find(std::vector<std::string>& told);
   Result<> put(const Checkpoint& checkpoint);
   Result<std::vector<float>> fetch(const float* data);

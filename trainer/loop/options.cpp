@@ -1,6 +1,7 @@
 #include "trainer/loop/options.hpp"
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -21,11 +22,23 @@ std::string spelled(std::string dashed) {
 // The help has its own words for what a flag takes.
 CLI::Validator quiet(CLI::Validator validator) { return validator.description(""); }
 
+CLI::Validator between(double low, double high) {
+  return CLI::Validator(
+      [low, high](const std::string& text) {
+        double number = 0;
+        auto good = CLI::detail::lexical_cast(text, number) && number >= low && number <= high;
+        return good ? std::string()
+                    : "'" + text + "' is no number from " + CLI::detail::to_string(low) + " to " +
+                          CLI::detail::to_string(high);
+      },
+      "");
+}
+
 CLI::Validator from_zero() {
   return CLI::Validator(
       [](const std::string& text) {
         double number = 0;
-        auto good = CLI::detail::lexical_cast(text, number) && number >= 0;
+        auto good = CLI::detail::lexical_cast(text, number) && number >= 0 && std::isfinite(number);
         return good ? std::string() : "'" + text + "' is no number from 0 on";
       },
       "");
@@ -128,7 +141,7 @@ class Parser {
     add(group, "--optimizer", options_.optimizer.name, "sgd or adamw", "NAME")
         ->check(quiet(CLI::IsMember({"sgd", "adamw"})));
     add(group, "--lr", options_.rate, "learning rate", "X")->check(from_zero());
-    add(group, "--momentum", options_.optimizer.momentum, "of sgd", "X")->check(quiet(CLI::Range(0.0, 1.0)));
+    add(group, "--momentum", options_.optimizer.momentum, "of sgd", "X")->check(between(0.0, 1.0));
     add(group, "--weight-decay", options_.optimizer.weight_decay, "none on biases", "X")->check(from_zero());
     add(group, "--lr-schedule", options_.schedule, "constant, step, cosine or linear", "NAME")
         ->check(quiet(CLI::IsMember({"constant", "step", "cosine", "linear"})));
@@ -162,15 +175,15 @@ class Parser {
     add(group, "--shards", options_.shards, "of tree: parts of a global batch, a power of two")
         ->check(quiet(positive_));
     add(group, "--bucket-mb", options_.bucket_mb, "gradients reduced at once; 0: one parameter", "MB")
-        ->check(quiet(CLI::Range(0.0, 4096.0)));
+        ->check(between(0.0, 4096.0));
     add(group, "--first-bucket-mb", options_.first_bucket_mb, "the same, for the first", "MB")
-        ->check(quiet(CLI::Range(0.0, 4096.0)));
+        ->check(between(0.0, 4096.0));
     add(group, "--check-every", options_.check_every,
         "steps between comparisons of all ranks' parameters; 0: none")
         ->check(from_zero());
     add(group, "--join-timeout", join_timeout_, "seconds for all ranks to come", "S")
-        ->check(quiet(CLI::Range(0.1, 1e6)));
-    add(group, "--timeout", timeout_, "seconds for one collective", "S")->check(quiet(CLI::Range(0.1, 1e6)));
+        ->check(between(0.1, 1e6));
+    add(group, "--timeout", timeout_, "seconds for one collective", "S")->check(between(0.1, 1e6));
     flag(group, "--no-shared-memory", options_.no_shared_memory,
          "gloo: sums go over sockets on one host, too");
     add(group, "--mode", options_.mode, "ddp, or dp: one process, all its devices", "NAME")
@@ -247,6 +260,10 @@ class Parser {
       auto injection = parse_injection(injection_);
       if (!injection) return std::move(injection).error().under("--inject '" + injection_ + "'");
       options_.injection = *injection;
+    }
+    if (!options_.device_ids.empty() && options_.mode != "dp" && !options_.compare) {
+      return Error{Errc::usage, "--device-ids is for --mode dp",
+                   "a rank's own device is chosen by --local-rank"};
     }
     if (options_.resume == "auto" && options_.save.empty()) {
       return Error{Errc::usage, "--resume auto needs --save DIR",

@@ -57,6 +57,12 @@ Result<std::unique_ptr<Training>> Training::create(const Options& options, Sessi
 
 Result<> Training::prepare() {
   const auto& place = session_.place;
+  if (options_.injection && options_.injection->rank >= place.world_size) {
+    return Error{Errc::usage, "--inject: there is no rank " + std::to_string(options_.injection->rank) +
+                                  " of " + std::to_string(place.world_size)};
+  }
+  auto agreed = check_agreement(collective_, flags_that_must_agree());
+  if (!agreed) return agreed;
   auto plan = plan_batches(
       {options_.batch_size, options_.global_batch, options_.accumulate, options_.reduction, options_.shards},
       place.rank, place.world_size);
@@ -78,14 +84,16 @@ Result<> Training::prepare() {
                      std::to_string(plan_.lanes) + " ranks",
                  "fewer ranks, or without --drop-last"};
   }
-  constexpr auto kForever = std::numeric_limits<std::int64_t>::max();
-  auto by_epochs = options_.epochs ? *options_.epochs * epoch : options_.steps ? kForever : epoch;
-  last_step_ = std::min(by_epochs, options_.steps.value_or(kForever));
   schedule_ = {
-      options_.schedule, options_.rate, options_.warmup, last_step_, options_.step_every.value_or(epoch),
+      options_.schedule, options_.rate, options_.warmup, /*total=*/0, options_.step_every.value_or(epoch),
       options_.gamma};
 
-  auto largest_batch = std::max(plan_.lane_batch, options_.test_batch_size);
+  // Buffers need not be larger than what there is.
+  auto lane = sampler_;
+  lane.ranks = plan_.lanes;
+  const auto lane_batch = int(std::min<std::size_t>(std::size_t(plan_.lane_batch), samples_per_rank(lane)));
+  test_batch_ = int(std::clamp<std::size_t>(data_.test.size(), 1, std::size_t(options_.test_batch_size)));
+  auto largest_batch = std::max(lane_batch, test_batch_);
   auto network = Network::create(device_, spec_, largest_batch);
   if (!network) return std::move(network).error();
   network_ = std::make_unique<Network>(std::move(*network));
@@ -107,7 +115,7 @@ Result<> Training::prepare() {
     }
   };
   allocate(gradients_, floats, false);
-  allocate(logits_gradient_, std::size_t(plan_.lane_batch) * std::size_t(spec_.classes), false);
+  allocate(logits_gradient_, std::size_t(lane_batch) * std::size_t(spec_.classes), false);
   allocate(norm_, 1, false);
   allocate(heads_, kRing * kGradientHead, true);
   allocate(local_losses_, kRing, false);
@@ -119,7 +127,7 @@ Result<> Training::prepare() {
     tree_ = std::make_unique<ShardTree>(std::move(*tree));
   }
   if (options_.mode == "dp") {
-    good = prepare_data_parallel(plan_.lane_batch);
+    good = prepare_data_parallel(lane_batch);
     if (!good) return good;
   }
   auto reducer = session_.make_reducer(
@@ -129,10 +137,10 @@ Result<> Training::prepare() {
   if (!reducer) return std::move(reducer).error();
   reducer_ = std::move(*reducer);
 
-  auto loader = Loader::create(data_, data_.train, device_, plan_.lane_batch, options_.loader);
+  auto loader = Loader::create(data_, data_.train, device_, lane_batch, options_.loader);
   if (!loader) return std::move(loader).error();
   loader_ = std::move(*loader);
-  auto feed = Feed::create(*loader_, device_, data_.shape.pixels(), plan_.lane_batch);
+  auto feed = Feed::create(*loader_, device_, data_.shape.pixels(), lane_batch);
   if (!feed) return std::move(feed).error();
   feed_ = std::move(*feed);
 
@@ -143,9 +151,60 @@ Result<> Training::prepare() {
   }
   if (!progress) return std::move(progress).error();
   progress_ = *progress;
+  set_end();
   if (options_.check_every > 0)
     return check_parameters(collective_, device_, network_->parameters(), spec_.parameter_count);
   return {};
+}
+
+// What every rank must have been told alike, in a fixed order.
+std::vector<std::string> Training::flags_that_must_agree() const {
+  const auto& o = options_;
+  auto number = [](const auto& value) { return value ? std::to_string(*value) : std::string("not given"); };
+  std::string hidden;
+  for (auto width : o.hidden) hidden += (hidden.empty() ? "" : ",") + std::to_string(width);
+  return {"--data of " + std::to_string(data_.train.size()) + " and " + std::to_string(data_.test.size()) +
+              " images, " + std::to_string(data_.shape.channels) + "x" + std::to_string(data_.shape.height) +
+              "x" + std::to_string(data_.shape.width) + ", " + std::to_string(data_.classes) + " classes",
+          "--model " + o.model,
+          "--hidden " + hidden,
+          "--batch-size " + number(o.batch_size),
+          "--global-batch " + number(o.global_batch),
+          "--accumulate " + std::to_string(o.accumulate),
+          "--drop-last " + std::to_string(o.drop_last),
+          "--reduce " + std::string(o.reduction == Reduction::tree ? "tree" : "fast"),
+          "--shards " + std::to_string(o.shards),
+          "--bucket-mb " + std::to_string(o.bucket_mb),
+          "--first-bucket-mb " + std::to_string(o.first_bucket_mb),
+          "--optimizer " + o.optimizer.name,
+          "--lr " + std::to_string(o.rate),
+          "--momentum " + std::to_string(o.optimizer.momentum),
+          "--weight-decay " + std::to_string(o.optimizer.weight_decay),
+          "--lr-schedule " + o.schedule,
+          "--lr-step " + number(o.step_every),
+          "--gamma " + std::to_string(o.gamma),
+          "--warmup " + std::to_string(o.warmup),
+          "--clip " + std::to_string(o.clip),
+          "--seed " + std::to_string(o.seed),
+          "--epochs " + number(o.epochs),
+          "--steps " + number(o.steps),
+          "--check-every " + std::to_string(o.check_every),
+          "--log-every " + std::to_string(o.log_every),
+          "--save-every " + std::to_string(o.save_every)};
+}
+
+// The end counts in images, not in steps: a run that is continued with another batch has other steps.
+void Training::set_end() {
+  constexpr auto kForever = std::numeric_limits<std::int64_t>::max();
+  last_step_ = options_.steps.value_or(kForever);
+  if (options_.epochs || !options_.steps) {
+    auto left = options_.epochs.value_or(1) - progress_.epoch;  // with the one under way
+    auto whole = steps_per_epoch(plan_, sampler_);
+    auto under_way = std::int64_t(plan_epoch(plan_, sampler_, 0, progress_.epoch_samples).steps.size());
+    auto by_epochs = left <= 0 ? progress_.step : progress_.step + under_way + (left - 1) * whole;
+    last_step_ = std::min(last_step_, by_epochs);
+  }
+  schedule_.total = last_step_;
 }
 
 Result<> Training::prepare_data_parallel(int largest_batch) {
@@ -419,7 +478,7 @@ Result<> Training::after_step() {
 
 Result<> Training::evaluate_now() {
   if (evaluated_ || data_.test.size() == 0) return {};
-  auto result = evaluate(collective_, device_, *network_, data_, options_.test_batch_size, options_.loader);
+  auto result = evaluate(collective_, device_, *network_, data_, test_batch_, options_.loader);
   if (!result) return std::move(result).error().under("evaluation");
   evaluation_ = *result;
   evaluated_ = true;
@@ -435,8 +494,9 @@ Result<> Training::evaluate_now() {
 
 void Training::say(const std::string& line) {
   bar_.wipe();
-  std::printf("%s\n", line.c_str());
-  std::fflush(stdout);
+  if ((std::printf("%s\n", line.c_str()) < 0 || std::fflush(stdout) != 0) && !unsaid_) {
+    unsaid_ = dlaunch::last_error("writing to stdout");
+  }
 }
 
 Result<> Training::conclude() {
@@ -447,9 +507,10 @@ Result<> Training::conclude() {
         (options_.save.empty() ? "; nothing saved without --save" : "; saved in " + options_.save));
     return {};
   }
+  Result<> drawn;
   if (!options_.plot.empty()) {
-    auto drawn = write_plot(options_.plot, metrics_.lines(), spec_.name + ", " + session_.choice);
-    if (!drawn) return std::move(drawn).error().under("--plot");
+    drawn = write_plot(options_.plot, metrics_.lines(), spec_.name + ", " + session_.choice);
+    if (!drawn) drawn = std::move(drawn).error().under("--plot");
   }
   if (progress_.step > 0 && !metrics_.lines().empty()) say(metrics_.held_back_by());
   if (data_.test.size() > 0) {
@@ -462,7 +523,8 @@ Result<> Training::conclude() {
     if (!values) return std::move(values).error();
     say("digest: " + digest_of(*values));
   }
-  return {};
+  if (unsaid_) return *unsaid_;
+  return drawn;
 }
 
 }  // namespace trainer

@@ -45,6 +45,8 @@ class Training {
 
   Training(const Options& options, Session& session, const Dataset& data);
   Result<> prepare();
+  std::vector<std::string> flags_that_must_agree() const;
+  void set_end();
   Result<> prepare_data_parallel(int largest_batch);
   Result<> run_epoch();
   Result<> step(const StepPlan& plan);
@@ -74,6 +76,7 @@ class Training {
   std::vector<std::uint32_t> slice_;  // of an independent copy; else empty
   Schedule schedule_;
   std::int64_t last_step_ = 0;
+  int test_batch_ = 1;
 
   std::unique_ptr<Network> network_;
   std::unique_ptr<Optimizer> optimizer_;
@@ -97,6 +100,7 @@ class Training {
   bool stopped_ = false;
   bool evaluated_ = false;  // since the last step
   Evaluation evaluation_;
+  std::optional<Error> unsaid_;  // stdout did not take a line
   Metrics metrics_;
   ProgressBar bar_;
 };

@@ -45,4 +45,26 @@ Result<> check_parameters(Collective& collective, Device& device, const float* p
                "all ranks apply the same sums, so its memory, device or library is at fault"};
 }
 
+Result<> check_agreement(Collective& collective, const std::vector<std::string>& lines) {
+  if (collective.size() == 1) return {};
+  constexpr std::size_t kLine = 128;
+  std::vector<char> first(lines.size() * kLine);
+  if (collective.rank() == 0) {
+    for (std::size_t i = 0; i < lines.size(); ++i) lines[i].copy(&first[i * kLine], kLine - 1);
+  }
+  auto shared = collective.broadcast(std::as_writable_bytes(std::span(first)), 0);
+  if (!shared) return shared;
+  std::string difference;
+  for (std::size_t i = 0; i < lines.size() && difference.empty(); ++i) {
+    if (lines[i].substr(0, kLine - 1) == &first[i * kLine]) continue;
+    difference = "this rank has " + lines[i] + ", rank 0 " + &first[i * kLine];
+  }
+  std::int64_t differing = difference.empty() ? 0 : 1;
+  auto counted = collective.all_reduce(std::span<std::int64_t>(&differing, 1));
+  if (!counted) return counted;
+  if (!difference.empty()) return Error{Errc::usage, difference, "give all ranks the same command line"};
+  if (differing == 0) return {};
+  return Error{Errc::usage, "another rank was given other flags; see its message"};
+}
+
 }  // namespace trainer

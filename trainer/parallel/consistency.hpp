@@ -17,4 +17,8 @@ std::vector<int> odd_ones_out(const std::vector<std::uint64_t>& checksums);
 // Every rank calls it; the error names the ranks that differ. `parameters`: of the device.
 Result<> check_parameters(Collective& collective, Device& device, const float* parameters, std::size_t count);
 
+// Whether all ranks were given the same, line by line as rank 0 has it; the error names a line that differs.
+// Every rank calls it, with as many lines.
+Result<> check_agreement(Collective& collective, const std::vector<std::string>& lines);
+
 }  // namespace trainer

@@ -198,10 +198,13 @@ std::vector<int> GlooCollective::without_connection() {
 std::vector<int> GlooCollective::without_word(const std::vector<int>& peers, Milliseconds limit) {
   auto silent = peers;
   for (auto deadline = Clock::now() + limit; !silent.empty();) {
+    bool store_is_gone = false;
     std::erase_if(silent, [&](int peer) {
       auto said = rendezvous_.has("failed/" + std::to_string(peer));
+      store_is_gone = store_is_gone || !said;
       return said && *said;
     });
+    if (store_is_gone) return {};  // nobody can be blamed by what cannot be read
     if (Clock::now() >= deadline) break;
     std::this_thread::sleep_for(kPoll);
   }
