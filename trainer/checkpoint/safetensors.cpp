@@ -10,8 +10,8 @@
 #include <set>
 #include <utility>
 
-#include "trainer/file/checksum.hpp"
 #include "trainer/checkpoint/tensor_header.hpp"
+#include "trainer/file/checksum.hpp"
 #include "trainer/file/new_file.hpp"
 
 namespace trainer {
