@@ -90,9 +90,11 @@ class EmptyRoot(StaticTestCase):
                 file.write(text)
 
     def test_workers_run_and_a_failure_is_told(self):
-        run = self.dlaunch("--nproc_per_node=2", "/worker_stub", "env:RANK", "rank:1:exit:5", "wait")
-        self.assertEqual(run.wait(30), 5, str(run))
+        run = self.dlaunch("--nproc_per_node=2", "/worker_stub", "env:RANK")
+        self.assertEqual(run.wait(30), 0, str(run))
         self.assertEqual(sorted(run.out.splitlines()), ["RANK=0", "RANK=1"])
+        run = self.dlaunch("--nproc_per_node=2", "/worker_stub", "rank:1:exit:5", "wait")
+        self.assertEqual(run.wait(30), 5, str(run))
         self.assertRegex(self.report(run), r"\Adlaunch: job failed: rank 1 \(local 1, pid \d+\) exited with code 5 ")
 
     def test_nodes_meet_at_a_name_of_the_hosts_file(self):

@@ -152,24 +152,25 @@ Result<> GlooCollective::run(const std::string& name, std::size_t bytes, const s
 // A rank that fails says so, so that it is not taken for the cause when it leaves; who says nothing is the
 // cause.
 Error GlooCollective::blame(const std::string& what, const std::string& thrown) {
-  auto told = rendezvous_.set("failed/" + std::to_string(rank()), what);
+  (void)rendezvous_.set("failed/" + std::to_string(rank()), what);
   const auto timed_out = thrown.find("Timed out") != std::string::npos;
   if (!timed_out) {
     auto gone = without_connection();
-    if (told) gone = without_word(gone, kAfterClose);
+    // Where the store is gone as well, nobody can be cleared.
+    gone = without_word(gone, kAfterClose).value_or(gone);
     if (!gone.empty()) return Error{Errc::unreachable, names(gone) + " closed its connection (" + what + ")"};
   }
   std::vector<int> others;
   for (int peer = 0; peer < size(); ++peer) {
     if (peer != rank()) others.push_back(peer);
   }
-  if (!told) {
-    return Error{
-        Errc::unreachable,
-        "a peer is gone or silent, perhaps rank 0, whose store does not answer (" + what + "): " + thrown};
+  const auto code = timed_out ? Errc::timed_out : Errc::unreachable;
+  auto heard = without_word(others, kAfterTimeout);
+  if (!heard && others.size() > 1) {
+    return Error{code, "a peer is gone or silent, perhaps rank 0, whose store does not answer (" + what +
+                           "): " + thrown};
   }
-  auto silent = without_word(others, kAfterTimeout);
-  auto code = timed_out ? Errc::timed_out : Errc::unreachable;
+  auto silent = heard.value_or(others);  // of two ranks it is the other
   if (silent.empty()) return Error{code, "all ranks are there, but one of them failed first (" + what + ")"};
   auto seconds = std::to_string(double(options_.timeout.count()) / 1000);
   seconds.erase(seconds.find_last_not_of('0') + 1);
@@ -195,16 +196,17 @@ std::vector<int> GlooCollective::without_connection() {
   return gone;
 }
 
-std::vector<int> GlooCollective::without_word(const std::vector<int>& peers, Milliseconds limit) {
+std::optional<std::vector<int>> GlooCollective::without_word(const std::vector<int>& peers,
+                                                             Milliseconds limit) {
   auto silent = peers;
   for (auto deadline = Clock::now() + limit; !silent.empty();) {
-    bool store_is_gone = false;
+    bool readable = true;
     std::erase_if(silent, [&](int peer) {
       auto said = rendezvous_.has("failed/" + std::to_string(peer));
-      store_is_gone = store_is_gone || !said;
+      readable = readable && said;
       return said && *said;
     });
-    if (store_is_gone) return {};  // nobody can be blamed by what cannot be read
+    if (!readable) return std::nullopt;
     if (Clock::now() >= deadline) break;
     std::this_thread::sleep_for(kPoll);
   }

@@ -40,7 +40,8 @@ class GlooCollective : public Collective {
   Result<> run(const std::string& name, std::size_t bytes, const std::function<void()>& work);
   Error blame(const std::string& what, const std::string& thrown);
   std::vector<int> without_connection();
-  std::vector<int> without_word(const std::vector<int>& peers, Milliseconds limit);
+  // Which of them have not said that they fail; nothing if the store cannot be asked any more.
+  std::optional<std::vector<int>> without_word(const std::vector<int>& peers, Milliseconds limit);
 
   template <class T>
   void ring(std::span<T> values);
