@@ -13,6 +13,7 @@
 #include <random>
 
 #include "../small_model.hpp"
+#include "ends.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
 
 namespace trainer {
@@ -27,13 +28,6 @@ using testing::UnorderedElementsAre;
 
 class CheckpointTest : public testing::Test {
  protected:
-  CheckpointTest() {
-    std::string name = testing::TempDir() + "dlaunch_XXXXXX";
-    top_ = ::mkdtemp(name.data());
-    folder_ = top_ + "/new/folder";
-  }
-  ~CheckpointTest() override { fs::remove_all(top_); }
-
   // Every number of it tells the step.
   Checkpoint at(std::int64_t step) const {
     Checkpoint checkpoint;
@@ -76,8 +70,9 @@ class CheckpointTest : public testing::Test {
   }
 
   ModelSpec spec_ = small_model();
-  std::string top_;
-  std::string folder_;
+  dlaunch::TemporaryFolder temporary_;
+  const std::string top_ = temporary_.path;
+  const std::string folder_ = top_ + "/new/folder";
   std::vector<std::string> passed_over_;
 };
 

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "../image_bytes.hpp"
+#include "ends.hpp"
 #include "trainer/data/open.hpp"
 
 namespace trainer {
@@ -20,13 +21,6 @@ using testing::StartsWith;
 
 class OpenTest : public testing::Test {
  protected:
-  OpenTest() {
-    std::string name = (fs::temp_directory_path() / "dlaunch-test-XXXXXX").string();
-    if (!::mkdtemp(name.data())) std::abort();
-    folder = name;
-  }
-  ~OpenTest() override { fs::remove_all(folder); }
-
   std::string path(const std::string& name) const { return folder + "/" + name; }
   void write(const std::string& name, const Bytes& bytes) const {
     fs::create_directories(fs::path(path(name)).parent_path());
@@ -51,7 +45,8 @@ class OpenTest : public testing::Test {
     return opened ? Error{} : opened.error();
   }
 
-  std::string folder;
+  dlaunch::TemporaryFolder temporary;
+  const std::string folder = temporary.path;
 };
 
 bool same(std::span<const std::uint8_t> a, std::span<const std::uint8_t> b) {

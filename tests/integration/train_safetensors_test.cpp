@@ -12,6 +12,7 @@
 #include <limits>
 #include <random>
 
+#include "ends.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
 #include "trainer/file/new_file.hpp"
 
@@ -27,13 +28,6 @@ using testing::StartsWith;
 
 class Safetensors : public testing::Test {
  protected:
-  Safetensors() {
-    std::string name = testing::TempDir() + "dlaunch_XXXXXX";
-    folder_ = ::mkdtemp(name.data());
-    path_ = folder_ + "/a.safetensors";
-  }
-  ~Safetensors() override { fs::remove_all(folder_); }
-
   static TensorFile small() {
     return {{{"fc1.weight", {2, 3}, {1, -2, 3.5f, 0, 1e-40f, std::numeric_limits<float>::infinity()}},
              {"fc1.bias", {2}, {7, std::bit_cast<float>(0x7fc01234u)}},
@@ -77,8 +71,9 @@ class Safetensors : public testing::Test {
     }
   }
 
-  std::string folder_;
-  std::string path_;
+  dlaunch::TemporaryFolder temporary_;
+  const std::string folder_ = temporary_.path;
+  const std::string path_ = folder_ + "/a.safetensors";
 };
 
 TEST_F(Safetensors, EveryBitComesBack) {

@@ -5,11 +5,12 @@ import subprocess
 import harness  # of tests/system, as train_runs
 from train_runs import TRAIN, TestCase, accuracy, digest, free_port
 
-# Loads a safetensors file by hand into modules that are written as PyTorch's users write them, evaluates
+# Loads a safetensors file into modules that are written as PyTorch's users write them, evaluates
 # Fashion-MNIST's test images and prints how many are right.
 CHECK = r"""
-import gzip, json, struct, sys
+import gzip, sys
 import numpy as np, torch
+import safetensors_file
 from torch import nn
 import torch.nn.functional as F
 
@@ -40,18 +41,7 @@ class Softmax(nn.Module):
         return self.fc1(x.flatten(1))
 
 model = {"cnn": Cnn, "mlp": Mlp, "softmax": Softmax}[sys.argv[1]]()
-with open(sys.argv[2], "rb") as file:
-    blob = file.read()
-length, = struct.unpack_from("<Q", blob)
-header = json.loads(blob[8:8 + length])
-header.pop("__metadata__", None)
-state = {}
-for name, entry in header.items():
-    assert entry["dtype"] == "F32"
-    begin, end = entry["data_offsets"]
-    values = np.frombuffer(blob, "<f4", (end - begin) // 4, 8 + length + begin).copy()
-    state[name] = torch.from_numpy(values).view(entry["shape"])
-model.load_state_dict(state)
+model.load_state_dict(safetensors_file.read(sys.argv[2])[1])
 
 def read(name, at):
     with gzip.open("/usr/share/datasets/fashion-mnist/" + name + ".gz") as file:
@@ -72,7 +62,8 @@ class Weights(TestCase):
             folder = harness.temporary_folder()
             run = self.train(["--model", model, "--steps", steps, "--save", folder], timeout=120)
             check = subprocess.run([harness.PYTHON, "-c", CHECK, model, os.path.join(folder, "model.safetensors")],
-                                   capture_output=True, text=True, timeout=120)
+                                   capture_output=True, text=True, timeout=120,
+                                   cwd=os.path.dirname(os.path.abspath(__file__)))
             self.assertEqual(check.returncode, 0, check.stderr)
             right = int(check.stdout.split()[1])
             # An image whose two best classes are equal up to rounding may go either way.

@@ -2,23 +2,13 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
 #include <vector>
 
+#include "../random_floats.hpp"
 #include "trainer/device/cpu/cpu_device.hpp"
 
 namespace trainer {
 namespace {
-
-using Floats = std::vector<float>;
-
-Floats random_floats(std::size_t count, unsigned seed) {
-  std::mt19937 generator(seed);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  Floats values(count);
-  for (float& value : values) value = uniform(generator);
-  return values;
-}
 
 struct Product {
   int m, n, k;

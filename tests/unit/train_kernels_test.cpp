@@ -2,27 +2,18 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
 #include <vector>
 
+#include "../random_floats.hpp"
 #include "trainer/device/cpu/cpu_device.hpp"
 #include "trainer/device/kernels.hpp"
 
 namespace trainer {
 namespace {
 
-using Floats = std::vector<float>;
 using Bytes = std::vector<std::uint8_t>;
 
 std::unique_ptr<Device> cpu() { return make_cpu_device(0, plain_gemm, "plain"); }
-
-Floats random_floats(std::size_t count, unsigned seed) {
-  std::mt19937 generator(seed);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  Floats values(count);
-  for (float& value : values) value = uniform(generator);
-  return values;
-}
 
 template <class F>
 void each(std::size_t count, const F& functor) {

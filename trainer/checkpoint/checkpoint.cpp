@@ -1,7 +1,6 @@
 #include "trainer/checkpoint/checkpoint.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <functional>
 #include <string_view>
@@ -11,6 +10,7 @@
 
 #include "trainer/file/checksum.hpp"
 #include "trainer/file/new_file.hpp"
+#include "trainer/number.hpp"
 
 namespace trainer {
 namespace {
@@ -25,14 +25,6 @@ constexpr std::string_view kSlotPrefix = "optimizer/";  // no module of PyTorch 
 
 std::string checkpoint_name(std::int64_t step) {
   return std::string(kBefore) + std::to_string(step) + std::string(kAfter);
-}
-
-template <class Number>
-std::optional<Number> number_in(std::string_view text) {
-  Number number{};
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
 }
 
 // The step of "checkpoint-<step>.safetensors".

@@ -25,6 +25,7 @@ constexpr off_t kWriting = 0;
 constexpr off_t kPresent = 1;
 constexpr Milliseconds kFirstPause{2};
 constexpr Milliseconds kLongestPause{50};
+constexpr std::chrono::seconds kBusy{30};  // that others may read and write
 constexpr std::uint32_t kMaxText = 1u << 20;
 constexpr std::string_view kFirstLine = "train: ranks meet here\n";
 
@@ -68,12 +69,7 @@ class FileMeetingPlace : public MeetingPlace {
   }
 
   Result<> set(const std::string& key, const std::string& value) override {
-    auto locked = lock(kWriting, F_WRLCK, Clock::now() + std::chrono::seconds(30));
-    if (!locked) return locked;
-    auto done = read();
-    if (done) done = append(prefix_ + key, value);
-    unlock(kWriting);
-    return done;
+    return locked(F_WRLCK, [&] { return append(prefix_ + key, value); });
   }
   Result<std::string> get(const std::string& key, Milliseconds limit) override {
     const auto deadline = Clock::now() + limit;
@@ -89,20 +85,16 @@ class FileMeetingPlace : public MeetingPlace {
     }
   }
   Result<bool> has(const std::string& key) override {
-    auto locked = lock(kWriting, F_RDLCK, Clock::now() + std::chrono::seconds(30));
-    if (!locked) return std::move(locked).error();
-    auto done = read();
-    unlock(kWriting);
+    auto done = locked(F_RDLCK, [] { return Result<>(); });
     if (!done) return std::move(done).error();
     return values_.contains(prefix_ + key);
   }
   Result<std::string> settle(const std::string& key, const std::string& value) override {
-    auto locked = lock(kWriting, F_WRLCK, Clock::now() + std::chrono::seconds(30));
-    if (!locked) return std::move(locked).error();
-    auto done = read();
-    if (done && !values_.contains(prefix_ + key)) done = append(prefix_ + key, value);
-    if (done) done = read();
-    unlock(kWriting);
+    auto done = locked(F_WRLCK, [&] {
+      if (values_.contains(prefix_ + key)) return Result<>();
+      auto appended = append(prefix_ + key, value);
+      return appended ? read() : appended;
+    });
     if (!done) return std::move(done).error();
     return values_[prefix_ + key];
   }
@@ -127,6 +119,17 @@ class FileMeetingPlace : public MeetingPlace {
       std::this_thread::sleep_for(pause);
     }
     return {};
+  }
+
+  // Reads what is new and does `work`, while nobody else writes.
+  template <class Work>
+  Result<> locked(short type, Work work) {
+    auto done = lock(kWriting, type, Clock::now() + kBusy);
+    if (!done) return done;
+    done = read();
+    if (done) done = work();
+    unlock(kWriting);
+    return done;
   }
 
   Result<> begin() {

@@ -1,16 +1,15 @@
 #include "trainer/collective/init_url.hpp"
 
-#include <charconv>
 #include <optional>
+
+#include "trainer/number.hpp"
 
 namespace trainer {
 namespace {
 
 std::optional<std::uint16_t> port_of(std::string_view text) {
-  std::uint16_t port = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (error != std::errc{} || stop != text.data() + text.size() || port == 0) return std::nullopt;
-  return port;
+  const auto port = number_in<std::uint16_t>(text);
+  return port == 0 ? std::nullopt : port;
 }
 
 Error bad(std::string_view url, const std::string& why, const char* hint) {

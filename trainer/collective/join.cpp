@@ -7,6 +7,7 @@
 #include "trainer/collective/init_url.hpp"
 #include "trainer/collective/meeting_place.hpp"
 #include "trainer/collective/own_address.hpp"
+#include "trainer/collective/rank_names.hpp"
 
 namespace trainer {
 namespace {
@@ -109,15 +110,14 @@ Result<> await_all(MeetingPlace& meeting, const Place& place, Clock::time_point 
         return Error{Errc::usage, text ? *text : std::string("a rank was refused")};
       }
       if (Clock::now() < deadline) continue;
-      std::string missing;
-      int count = 0;
+      std::vector<int> missing;
       for (int other = 0; other < place.world_size; ++other) {
         auto here = meeting.has("rank/" + std::to_string(other));
-        if (here && !*here) missing += (count++ ? ", " : "") + std::to_string(other);
+        if (here && !*here) missing.push_back(other);
       }
       auto seconds = std::to_string(limit.count() / 1000) + "." + std::to_string(limit.count() % 1000 / 100);
-      return Error{Errc::timed_out, (count == 1 ? "rank " : "ranks ") + missing + " did not come within " +
-                                        seconds + " s (--join_timeout)"};
+      return Error{Errc::timed_out,
+                   rank_names(missing) + " did not come within " + seconds + " s (--join_timeout)"};
     }
   }
   return {};
@@ -125,19 +125,17 @@ Result<> await_all(MeetingPlace& meeting, const Place& place, Clock::time_point 
 
 }  // namespace
 
-Result<Membership> join(const InitOptions& options, const dlaunch::Environment& environment) {
-  auto place = place_of(options, environment);
-  if (!place) return std::move(place).error();
+Result<Membership> join(const InitOptions& options, const Place& place,
+                        const dlaunch::Environment& environment) {
   Membership membership;
-  membership.place = *place;
-  if (place->world_size == 1) return membership;
+  if (place.world_size == 1) return membership;
   auto url = parse_init_url(options.url);
   if (!url) return std::move(url).error();
   const auto deadline = Clock::now() + options.timeout;
-  auto found = find(*url, *place, environment, deadline, options.timeout);
+  auto found = find(*url, place, environment, deadline, options.timeout);
   if (!found) return std::move(found).error();
-  auto come = claim(*found->place, *place);
-  if (come) come = await_all(*found->place, *place, deadline, options.timeout);
+  auto come = claim(*found->place, place);
+  if (come) come = await_all(*found->place, place, deadline, options.timeout);
   if (!come) return std::move(come).error();
   membership.address = found->address;
   membership.rendezvous = std::move(found->place);

@@ -1,9 +1,9 @@
-#include <charconv>
 #include <cstdint>
 #include <string_view>
 
 #include "trainer/collective/init_url.hpp"
 #include "trainer/collective/rendezvous.hpp"
+#include "trainer/number.hpp"
 
 namespace trainer {
 namespace {
@@ -21,14 +21,12 @@ Result<std::optional<Said>> said(const std::optional<int>& flag, const char* fla
   if (flag) return std::optional<Said>(Said{*flag, flag_name, true});
   const auto text = environment.get(variable);
   if (!text) return std::optional<Said>();
-  Said out{0, variable, false};
-  const char* const end = text->data() + text->size();
-  const auto [stop, error] = std::from_chars(text->data(), end, out.value);
-  if (error != std::errc{} || stop != end) {
+  const auto value = number_in<int>(*text);
+  if (!value) {
     return Error{Errc::usage, std::string(variable) + " is '" + *text + "', which is no number",
                  "set it to a whole number, or give " + std::string(flag_name)};
   }
-  return std::optional<Said>(out);
+  return std::optional<Said>(Said{*value, variable, false});
 }
 
 Error half(const Said& there, std::string_view missing, std::string_view hint) {

@@ -49,7 +49,6 @@ struct Place {
 };
 
 struct Membership {
-  Place place;
   std::unique_ptr<Rendezvous> rendezvous;  // null with a world of one
   std::string address;                     // of this process, by which the other ranks reach it: a literal
 };
@@ -57,8 +56,9 @@ struct Membership {
 // Pure: the place alone, with every contradiction and every value that is no number named.
 Result<Place> place_of(const InitOptions& options, const dlaunch::Environment& environment);
 
-// Takes the place and meets the others: when it returns, all `world_size` ranks have come. Refuses a second
-// process with the same rank, and another job on the same port or file.
-Result<Membership> join(const InitOptions& options, const dlaunch::Environment& environment);
+// Takes the place, as place_of() has it, and meets the others: when it returns, all `world_size` ranks have
+// come. Refuses a second process with the same rank, and another job on the same port or file.
+Result<Membership> join(const InitOptions& options, const Place& place,
+                        const dlaunch::Environment& environment);
 
 }  // namespace trainer

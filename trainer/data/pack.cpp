@@ -1,12 +1,11 @@
 #include "trainer/data/pack.hpp"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <string_view>
+
+#include "trainer/file/checksum.hpp"
 
 namespace trainer {
 namespace {
@@ -74,7 +73,9 @@ Result<Dataset> parse_pack(std::span<const std::uint8_t> file) {
                                                             " bytes, its header promises " +
                                                             std::to_string(layout.bytes));
   }
-  if (XXH64(file.data(), layout.checksum, 0) != read(file, layout.checksum, kChecksumBytes)) {
+  Checksum checksum;
+  checksum.add(std::as_bytes(file.first(layout.checksum)));
+  if (checksum.value() != read(file, layout.checksum, kChecksumBytes)) {
     return at_byte(layout.checksum, "the checksum does not fit the bytes before it");
   }
   for (std::size_t c = 0; c < channels; ++c) {

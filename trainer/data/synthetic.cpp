@@ -1,9 +1,10 @@
 #include "trainer/data/synthetic.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <optional>
+
+#include "trainer/number.hpp"
 
 namespace trainer {
 namespace {
@@ -27,13 +28,6 @@ class Random {
 struct Bytes {
   std::vector<std::uint8_t> patterns, train, test, train_labels, test_labels;
 };
-
-std::optional<std::uint64_t> number(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return {};
-  return value;
-}
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -112,7 +106,7 @@ Result<SyntheticOptions> parse_synthetic(std::string_view text) {
   if (parts.size() > 2) return wrong;
   std::vector<std::uint64_t> sizes;
   for (const auto part : split(parts[0], 'x')) {
-    const auto size = number(part);
+    const auto size = number_in<std::uint64_t>(part);
     if (!size) return wrong;
     sizes.push_back(*size);
   }
@@ -120,7 +114,7 @@ Result<SyntheticOptions> parse_synthetic(std::string_view text) {
   if (sizes.size() == 1) sizes.insert(sizes.end(), {1, 28, 28});
   std::uint64_t classes = 10;
   if (parts.size() == 2) {
-    const auto given = number(parts[1]);
+    const auto given = number_in<std::uint64_t>(parts[1]);
     if (!given) return wrong;
     classes = *given;
   }

@@ -6,8 +6,6 @@
 namespace trainer {
 namespace {
 
-constexpr int kDefaultBatch = 64;
-
 Error does_not_divide(const std::string& what, std::int64_t images, const std::string& by,
                       std::int64_t parts) {
   auto low = std::max<std::int64_t>(images / parts, 1) * parts;
@@ -93,10 +91,11 @@ EpochPlan plan_epoch(const BatchPlan& plan, SamplerOptions sampler, std::uint64_
   return result;
 }
 
-std::int64_t steps_per_epoch(const BatchPlan& plan, SamplerOptions sampler) {
+std::int64_t steps_per_epoch(const BatchPlan& plan, SamplerOptions sampler, std::int64_t samples_done) {
   sampler.ranks = plan.lanes;
   auto step = std::int64_t(plan.lane_batch) * plan.lane_passes;
-  return (std::int64_t(samples_per_rank(sampler)) + step - 1) / step;
+  auto left = std::max<std::int64_t>(std::int64_t(samples_per_rank(sampler)) - samples_done / plan.lanes, 0);
+  return (left + step - 1) / step;
 }
 
 }  // namespace trainer

@@ -12,6 +12,8 @@
 
 namespace trainer {
 
+inline constexpr int kDefaultBatch = 64;
+
 struct BatchOptions {
   std::optional<int> batch_size;    // images of a rank and pass
   std::optional<int> global_batch;  // of all ranks and passes of a step; excludes batch_size
@@ -26,7 +28,6 @@ struct BatchPlan {
   int lane_count = 1;
   int lane_batch = 1;   // images of one lane in one pass
   int lane_passes = 1;  // of one lane per step
-  std::int64_t global_batch() const { return std::int64_t(lanes) * lane_batch * lane_passes; }
 };
 
 // What does not divide is Errc::usage, with the numbers.
@@ -47,6 +48,7 @@ struct EpochPlan {
 // taken of this epoch already, with this plan or another.
 EpochPlan plan_epoch(const BatchPlan& plan, SamplerOptions sampler, std::uint64_t epoch,
                      std::int64_t samples_done);
-std::int64_t steps_per_epoch(const BatchPlan& plan, SamplerOptions sampler);
+// How many steps that plan has.
+std::int64_t steps_per_epoch(const BatchPlan& plan, SamplerOptions sampler, std::int64_t samples_done = 0);
 
 }  // namespace trainer

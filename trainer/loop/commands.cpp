@@ -42,7 +42,7 @@ Result<> run(const Options& options, const dlaunch::Environment& environment, in
   if (options.compare && place->world_size == 1) return compare_under_launcher(options);
   auto sizes = parse_sizes(options.sizes);
   if (!sizes) return std::move(sizes).error().under("--sizes '" + options.sizes + "'");
-  auto session = open_session(options, environment);
+  auto session = open_session(options, *place, environment);
   if (!session) return std::move(session).error();
   if (place->rank == 0) std::fprintf(stderr, "train: %s\n", session->choice.c_str());
   return options.command == Command::allreduce ? allreduce(options, *sizes, *session)

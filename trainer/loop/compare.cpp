@@ -68,7 +68,7 @@ Result<Measured> measure_dp(const Options& options, Session& session, const Data
   }
   // One process has the images of all ranks.
   if (!dp.global_batch)
-    dp.global_batch = dp.batch_size.value_or(64) * session.place.world_size * dp.accumulate;
+    dp.global_batch = dp.batch_size.value_or(kDefaultBatch) * session.place.world_size * dp.accumulate;
   dp.batch_size.reset();
   auto device = open_device(dp, dp.device_ids[0]);
   if (!device) return std::move(device).error();

@@ -2,13 +2,14 @@
 
 #include <unistd.h>
 
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <limits>
 #include <set>
 #include <string_view>
 #include <thread>
+
+#include "trainer/number.hpp"
 
 namespace trainer {
 namespace {
@@ -25,13 +26,12 @@ std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"
 Error wrong(const std::string& text) { return Error{Errc::usage, text, std::string("write ") + kForm}; }
 
 Result<std::int64_t> number(std::string_view what, std::string_view text, std::int64_t largest) {
-  std::int64_t value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > largest) {
+  auto value = number_in<std::int64_t>(text);
+  if (!value || *value < 0 || *value > largest) {
     return wrong(std::string(what) + " needs a whole number from 0 to " + std::to_string(largest) + ", got " +
                  quoted(text));
   }
-  return value;
+  return *value;
 }
 
 struct Kind {

@@ -172,11 +172,11 @@ Result<> Keeper::save(Progress progress) {
 }
 
 Result<> Keeper::save_model() {
-  if (!options_.save_model || collective_.rank() != 0) return {};
+  // save() has written it into --save's folder already.
+  if (!options_.save_model || !options_.save.empty() || collective_.rank() != 0) return {};
   auto values = finite_parameters();
   if (!values) return std::move(values).error();
-  auto path = options_.save.empty() ? std::string("model.safetensors") : options_.save + "/model.safetensors";
-  auto written = write_weights(path, network_.spec(), *values);
+  auto written = write_weights("model.safetensors", network_.spec(), *values);
   if (!written) return std::move(written).error().under("--save-model");
   return {};
 }

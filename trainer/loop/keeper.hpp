@@ -30,7 +30,7 @@ class Keeper {
 
   // Every rank may call it, rank 0 writes: a checkpoint and the weights, into --save's folder.
   Result<> save(Progress progress);
-  // --save-model.
+  // --save-model without --save: the weights, here. After the last save().
   Result<> save_model();
 
   Result<std::vector<float>> parameters();  // on the host

@@ -139,20 +139,19 @@ Result<DeviceChoice> open_device(const Options& options, int index) {
   return DeviceChoice{std::move(*device), ""};
 }
 
-Result<Session> open_session(const Options& options, const dlaunch::Environment& environment) {
-  auto place = place_of(options.init, environment);
-  if (!place) return std::move(place).error();
+Result<Session> open_session(const Options& options, const Place& place,
+                             const dlaunch::Environment& environment) {
   auto gpus = gpu_count(options);
-  auto index = gpus > 0 ? place->local_rank % gpus : place->local_rank;
+  auto index = gpus > 0 ? place.local_rank % gpus : place.local_rank;
   if (options.mode == "dp" && !options.device_ids.empty()) index = options.device_ids[0];
   auto choice = open_device(options, index);
   if (!choice) return std::move(choice).error();
 
   Session session;
   session.device = std::move(choice->device);
-  auto member = join(options.init, environment);
+  auto member = join(options.init, place, environment);
   if (!member) return std::move(member).error();
-  session.place = member->place;
+  session.place = place;
   session.rendezvous = std::move(member->rendezvous);
   auto group = make_group(options, session.place, member->address, *session.device, session.rendezvous);
   if (!group) return std::move(group).error();

@@ -24,7 +24,9 @@ struct Session {
                                                 Reduction reduction);
 };
 
-Result<Session> open_session(const Options& options, const dlaunch::Environment& environment);
+// `place`: of this process, as place_of() has it.
+Result<Session> open_session(const Options& options, const Place& place,
+                             const dlaunch::Environment& environment);
 
 // The device with this index of the kind that open_session() would choose.
 struct DeviceChoice {

@@ -10,6 +10,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "trainer/collective/rank_names.hpp"
+#include "trainer/loop/agreement.hpp"
 #include "trainer/loop/stop_signal.hpp"
 #include "trainer/parallel/consistency.hpp"
 #include "trainer/report/plot.hpp"
@@ -29,8 +31,8 @@ std::size_t megabytes(double size) { return std::size_t(size * 1024 * 1024); }
 struct Training::Outstanding {
   std::int64_t step = 0;
   std::size_t ring = 0;
-  std::vector<Mark>
-      marks;     // of each pass: start, after forward, after backward; then before and after the update
+  // Of each pass: start, after forward, after backward; then before and after the update.
+  std::vector<Mark> marks;
   Mark end = 0;  // the head has been copied
   StepTimes times;
   Clock::time_point start;
@@ -61,7 +63,7 @@ Result<> Training::prepare() {
     return Error{Errc::usage, "--inject: there is no rank " + std::to_string(options_.injection->rank) +
                                   " of " + std::to_string(place.world_size)};
   }
-  auto agreed = check_agreement(collective_, flags_that_must_agree());
+  auto agreed = check_agreement(collective_, flags_that_must_agree(options_, data_));
   if (!agreed) return agreed;
   auto plan = plan_batches(
       {options_.batch_size, options_.global_batch, options_.accumulate, options_.reduction, options_.shards},
@@ -75,6 +77,7 @@ Result<> Training::prepare() {
   if (place.process_num > 1 && place.world_size == 1)
     slice_ = slice_of(data_.train.size(), place.process_index, place.process_num);
   sampler_ = {.images = slice_.empty() ? data_.train.size() : slice_.size(),
+              .ranks = plan_.lanes,
               .seed = options_.seed,
               .drop_last = options_.drop_last};
   auto epoch = steps_per_epoch(plan_, sampler_);
@@ -89,9 +92,8 @@ Result<> Training::prepare() {
       options_.gamma};
 
   // Buffers need not be larger than what there is.
-  auto lane = sampler_;
-  lane.ranks = plan_.lanes;
-  const auto lane_batch = int(std::min<std::size_t>(std::size_t(plan_.lane_batch), samples_per_rank(lane)));
+  const auto lane_batch =
+      int(std::min<std::size_t>(std::size_t(plan_.lane_batch), samples_per_rank(sampler_)));
   test_batch_ = int(std::clamp<std::size_t>(data_.test.size(), 1, std::size_t(options_.test_batch_size)));
   auto largest_batch = std::max(lane_batch, test_batch_);
   auto network = Network::create(device_, spec_, largest_batch);
@@ -157,42 +159,6 @@ Result<> Training::prepare() {
   return {};
 }
 
-// What every rank must have been told alike, in a fixed order.
-std::vector<std::string> Training::flags_that_must_agree() const {
-  const auto& o = options_;
-  auto number = [](const auto& value) { return value ? std::to_string(*value) : std::string("not given"); };
-  std::string hidden;
-  for (auto width : o.hidden) hidden += (hidden.empty() ? "" : ",") + std::to_string(width);
-  return {"--data of " + std::to_string(data_.train.size()) + " and " + std::to_string(data_.test.size()) +
-              " images, " + std::to_string(data_.shape.channels) + "x" + std::to_string(data_.shape.height) +
-              "x" + std::to_string(data_.shape.width) + ", " + std::to_string(data_.classes) + " classes",
-          "--model " + o.model,
-          "--hidden " + hidden,
-          "--batch-size " + number(o.batch_size),
-          "--global-batch " + number(o.global_batch),
-          "--accumulate " + std::to_string(o.accumulate),
-          "--drop-last " + std::to_string(o.drop_last),
-          "--reduce " + std::string(o.reduction == Reduction::tree ? "tree" : "fast"),
-          "--shards " + std::to_string(o.shards),
-          "--bucket-mb " + std::to_string(o.bucket_mb),
-          "--first-bucket-mb " + std::to_string(o.first_bucket_mb),
-          "--optimizer " + o.optimizer.name,
-          "--lr " + std::to_string(o.rate),
-          "--momentum " + std::to_string(o.optimizer.momentum),
-          "--weight-decay " + std::to_string(o.optimizer.weight_decay),
-          "--lr-schedule " + o.schedule,
-          "--lr-step " + number(o.step_every),
-          "--gamma " + std::to_string(o.gamma),
-          "--warmup " + std::to_string(o.warmup),
-          "--clip " + std::to_string(o.clip),
-          "--seed " + std::to_string(o.seed),
-          "--epochs " + number(o.epochs),
-          "--steps " + number(o.steps),
-          "--check-every " + std::to_string(o.check_every),
-          "--log-every " + std::to_string(o.log_every),
-          "--save-every " + std::to_string(o.save_every)};
-}
-
 // The end counts in images, not in steps: a run that is continued with another batch has other steps.
 void Training::set_end() {
   constexpr auto kForever = std::numeric_limits<std::int64_t>::max();
@@ -200,7 +166,7 @@ void Training::set_end() {
   if (options_.epochs || !options_.steps) {
     auto left = options_.epochs.value_or(1) - progress_.epoch;  // with the one under way
     auto whole = steps_per_epoch(plan_, sampler_);
-    auto under_way = std::int64_t(plan_epoch(plan_, sampler_, 0, progress_.epoch_samples).steps.size());
+    auto under_way = steps_per_epoch(plan_, sampler_, progress_.epoch_samples);
     auto by_epochs = left <= 0 ? progress_.step : progress_.step + under_way + (left - 1) * whole;
     last_step_ = std::min(last_step_, by_epochs);
   }
@@ -438,13 +404,11 @@ Error Training::not_finite(const Outstanding& step) {
     done = collective_.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
   std::string where = "step " + std::to_string(step.step) + ": ";
   if (!done) return std::move(done).error().under(where + "the loss is not finite");
-  std::string ranks;
-  int count = 0;
+  std::vector<int> ranks;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (std::isfinite(all[rank])) continue;
-    ranks += (count++ ? ", " : "") + std::to_string(rank);
+    if (!std::isfinite(all[rank])) ranks.push_back(int(rank));
   }
-  auto whose = count == 0 ? std::string("the sum of all ranks") : (count == 1 ? "rank " : "ranks ") + ranks;
+  auto whose = ranks.empty() ? std::string("the sum of all ranks") : rank_names(ranks);
   return Error{
       Errc::failed,
       where + "the loss of " + whose + " is not finite (" + (std::isnan(loss_) ? "nan" : "inf") + ")",

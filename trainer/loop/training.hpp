@@ -45,7 +45,6 @@ class Training {
 
   Training(const Options& options, Session& session, const Dataset& data);
   Result<> prepare();
-  std::vector<std::string> flags_that_must_agree() const;
   void set_end();
   Result<> prepare_data_parallel(int largest_batch);
   Result<> run_epoch();

@@ -1,11 +1,11 @@
 #include "trainer/parallel/consistency.hpp"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
 #include <map>
 #include <span>
+
+#include "trainer/collective/rank_names.hpp"
+#include "trainer/file/checksum.hpp"
 
 namespace trainer {
 
@@ -30,18 +30,16 @@ Result<> check_parameters(Collective& collective, Device& device, const float* p
   device.download(values.data(), parameters, count * sizeof(float));
   auto there = device.synchronize();
   if (!there) return there;
-  std::uint64_t mine = XXH64(values.data(), count * sizeof(float), 0);
+  Checksum checksum;
+  checksum.add(std::as_bytes(std::span(values)));
+  const auto mine = checksum.value();
   std::vector<std::uint64_t> all(std::size_t(collective.size()));
   auto gathered =
       collective.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
   if (!gathered) return gathered;
   auto odd = odd_ones_out(all);
   if (odd.empty()) return {};
-  std::string names;
-  for (auto rank : odd) names += (names.empty() ? "" : ", ") + std::to_string(rank);
-  return Error{Errc::failed,
-               (odd.size() == 1 ? "rank " : "ranks ") + names +
-                   ": the parameters differ from those of the other ranks",
+  return Error{Errc::failed, rank_names(odd) + ": the parameters differ from those of the other ranks",
                "all ranks apply the same sums, so its memory, device or library is at fault"};
 }
 

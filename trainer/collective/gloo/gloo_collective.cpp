@@ -15,6 +15,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "trainer/collective/rank_names.hpp"
+
 namespace trainer {
 namespace {
 
@@ -62,12 +64,6 @@ std::string size_text(std::size_t bytes) {
   } else {
     std::snprintf(text, sizeof text, "%zu bytes", bytes);
   }
-  return text;
-}
-
-std::string names(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i ? ", " : "") + std::to_string(ranks[i]);
   return text;
 }
 
@@ -135,15 +131,17 @@ void GlooCollective::sum_in_room(std::span<float> values) {
   }
 }
 
-Result<> GlooCollective::run(const std::string& name, std::size_t bytes, const std::function<void()>& work) {
+Result<> GlooCollective::run(const std::string& name, std::optional<std::size_t> bytes,
+                             const std::function<void()>& work) {
   if (broken_) return *broken_;
+  if (bytes == 0) return {};  // the same for all ranks
   ++number_;
   try {
     work();
     return {};
   } catch (const std::exception& error) {
     auto what =
-        "collective " + std::to_string(number_) + ", " + name + (bytes ? " of " + size_text(bytes) : "");
+        "collective " + std::to_string(number_) + ", " + name + (bytes ? " of " + size_text(*bytes) : "");
     broken_ = blame(what, error.what());
     return *broken_;
   }
@@ -158,7 +156,8 @@ Error GlooCollective::blame(const std::string& what, const std::string& thrown) 
     auto gone = without_connection();
     // Where the store is gone as well, nobody can be cleared.
     gone = without_word(gone, kAfterClose).value_or(gone);
-    if (!gone.empty()) return Error{Errc::unreachable, names(gone) + " closed its connection (" + what + ")"};
+    if (!gone.empty())
+      return Error{Errc::unreachable, rank_names(gone) + " closed its connection (" + what + ")"};
   }
   std::vector<int> others;
   for (int peer = 0; peer < size(); ++peer) {
@@ -175,7 +174,7 @@ Error GlooCollective::blame(const std::string& what, const std::string& thrown) 
   auto seconds = std::to_string(double(options_.timeout.count()) / 1000);
   seconds.erase(seconds.find_last_not_of('0') + 1);
   if (seconds.back() == '.') seconds.pop_back();
-  return Error{code, names(silent) + (silent.size() == 1 ? " is" : " are") + " silent" +
+  return Error{code, rank_names(silent) + (silent.size() == 1 ? " is" : " are") + " silent" +
                          (timed_out ? " for " + seconds + " s" : "") + " (" + what + ")"};
 }
 
@@ -261,7 +260,6 @@ Result<> GlooCollective::all_reduce(std::span<float> values, Reduction reduction
     return Error{Errc::usage,
                  "the tree reduction needs a power of two of ranks, not " + std::to_string(size())};
   }
-  if (values.empty()) return broken_ ? Result<>(*broken_) : Result<>();
   return run("all-reduce", values.size_bytes(), [&] {
     if (room_) return sum_in_room(values);
     if (reduction == Reduction::tree) return tree(values);
@@ -271,17 +269,14 @@ Result<> GlooCollective::all_reduce(std::span<float> values, Reduction reduction
 }
 
 Result<> GlooCollective::all_reduce(std::span<double> values) {
-  if (values.empty()) return broken_ ? Result<>(*broken_) : Result<>();
   return run("all-reduce", values.size_bytes(), [&] { ring(values); });
 }
 
 Result<> GlooCollective::all_reduce(std::span<std::int64_t> values) {
-  if (values.empty()) return broken_ ? Result<>(*broken_) : Result<>();
   return run("all-reduce", values.size_bytes(), [&] { ring(values); });
 }
 
 Result<> GlooCollective::broadcast(std::span<std::byte> bytes, int root) {
-  if (bytes.empty()) return broken_ ? Result<>(*broken_) : Result<>();
   return run("broadcast", bytes.size(), [&] {
     gloo::BroadcastOptions options(context_);
     options.setOutput(reinterpret_cast<std::uint8_t*>(bytes.data()), bytes.size());
@@ -295,7 +290,6 @@ Result<> GlooCollective::all_gather(std::span<const std::byte> mine, std::span<s
     return Error{Errc::usage, "all-gather: room for " + std::to_string(all.size()) + " bytes, not " +
                                   std::to_string(mine.size() * std::size_t(size()))};
   }
-  if (mine.empty()) return broken_ ? Result<>(*broken_) : Result<>();
   return run("all-gather", all.size(), [&] {
     gloo::AllgatherOptions options(context_);
     options.setInput(reinterpret_cast<std::uint8_t*>(const_cast<std::byte*>(mine.data())), mine.size());
@@ -305,7 +299,7 @@ Result<> GlooCollective::all_gather(std::span<const std::byte> mine, std::span<s
 }
 
 Result<> GlooCollective::barrier() {
-  return run("barrier", 0, [&] {
+  return run("barrier", std::nullopt, [&] {
     gloo::BarrierOptions options(context_);
     gloo::barrier(options);
   });

@@ -36,8 +36,9 @@ class GlooCollective : public Collective {
   GlooCollective(const GroupOptions& options, Rendezvous& rendezvous)
       : options_(options), rendezvous_(rendezvous) {}
 
-  // Does `work` as the next collective, called `name`; what it throws becomes the group's error.
-  Result<> run(const std::string& name, std::size_t bytes, const std::function<void()>& work);
+  // Does `work` as the next collective, called `name`; what it throws becomes the group's error. Without any
+  // bytes there is nothing to do; a barrier has no number of them.
+  Result<> run(const std::string& name, std::optional<std::size_t> bytes, const std::function<void()>& work);
   Error blame(const std::string& what, const std::string& thrown);
   std::vector<int> without_connection();
   // Which of them have not said that they fail; nothing if the store cannot be asked any more.
