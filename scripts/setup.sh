@@ -96,15 +96,16 @@ install_packages() {
   fi
 }
 
-# A virtual environment cannot be moved into place once it is made, so a marker says that it is whole.
+# A virtual environment cannot be moved into place once it is made, so a marker says what is in it, whole.
 install_torch() {
-  local version folder
+  local version folder packages
   version=$(<scripts/torch-version)
+  packages=("torch==$version" numpy safetensors)
   folder=${XDG_CACHE_HOME:-$HOME/.cache}/dlaunch/torch-$version
   mkdir -p "${folder%/*}"
   exec 9>"$folder.lock"
   flock 9
-  if [[ -e $folder/complete ]]; then
+  if [[ -e $folder/complete && $(<"$folder/complete") == "${packages[*]}" ]]; then
     say "PyTorch $version is in $folder"
     return
   fi
@@ -112,11 +113,11 @@ install_torch() {
   if ! "$folder/bin/python" -c "$has" "$version" 2>/dev/null; then
     say "making $folder with PyTorch $version: about 2.4 GB on disk, some minutes"
     rm -rf "$folder"
-    /usr/bin/python3 -m venv "$folder" &&
-      "$folder/bin/pip" install --quiet --disable-pip-version-check "torch==$version" numpy &&
-      "$folder/bin/python" -c "$has" "$version" || return
+    /usr/bin/python3 -m venv "$folder" || return
   fi
-  touch "$folder/complete"
+  "$folder/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}" &&
+    "$folder/bin/python" -c "$has" "$version" || return
+  echo "${packages[*]}" > "$folder/complete"
   say "PyTorch $version is ready"
 }
 

@@ -123,22 +123,26 @@ Result<int> dial(const Address& address, Clock::time_point deadline) {
 
 }  // namespace
 
-Result<StoreClient> StoreClient::connect(const std::string& host, std::uint16_t port, Milliseconds limit) {
+Result<StoreClient> StoreClient::connect(const std::string& host, std::uint16_t port, Milliseconds limit,
+                                         Milliseconds answer) {
   const auto address = address_of(host, port);
   if (!address) return address.error();
   const Deadline deadline = Clock::now() + limit;
+  Deadline patience = deadline;
   Milliseconds pause = kFirstPause;
   for (;;) {
     Error error;
     if (auto fd = dial(*address, deadline); fd) {
-      StoreClient client(*fd, limit);
-      const Result<> greeted = client.greet();
+      StoreClient client(*fd, answer);
+      const Result<> greeted = client.greet(std::min(deadline, Clock::now() + answer));
       if (greeted) return client;
       error = greeted.error();
     } else {
       error = fd.error();
     }
-    if (Clock::now() + pause >= deadline) {
+    const bool stranger = error.code == Errc::refused || error.code == Errc::bad_frame;
+    patience = stranger ? std::min(patience, Clock::now() + answer) : deadline;
+    if (Clock::now() + pause >= patience) {
       return std::move(error).under("no store at " + host + " port " + std::to_string(port));
     }
     std::this_thread::sleep_for(pause);
@@ -148,13 +152,13 @@ Result<StoreClient> StoreClient::connect(const std::string& host, std::uint16_t 
 
 StoreClient::StoreClient(StoreClient&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
-      limit_(other.limit_),
+      answer_(other.answer_),
       in_(std::move(other.in_)),
       why_broken_(std::move(other.why_broken_)) {}
 
 StoreClient& StoreClient::operator=(StoreClient&& other) noexcept {
   std::swap(fd_, other.fd_);
-  std::swap(limit_, other.limit_);
+  std::swap(answer_, other.answer_);
   std::swap(in_, other.in_);
   std::swap(why_broken_, other.why_broken_);
   return *this;
@@ -164,10 +168,13 @@ StoreClient::~StoreClient() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-Result<> StoreClient::greet() {
+Result<> StoreClient::greet(Deadline deadline) {
   const std::string nonce = raw(static_cast<std::uint32_t>(::getpid()));
   if (Result<> sent = send(std::string(1, '\0') + raw(kMagic) + code(Op::ping) + nonce); !sent) return sent;
-  if (Result<> got = receive(nonce.size(), Clock::now() + limit_); !got) return got;
+  if (Result<> got = receive(nonce.size(), deadline); !got) {
+    if (got.error().code == Errc::unreachable) return Error{Errc::refused, got.error().text};
+    return got;
+  }
   if (in_ != nonce) return broken(Error{Errc::bad_frame, "the peer is no store: its echo is wrong"});
   in_.clear();
   return {};
@@ -182,7 +189,7 @@ Error StoreClient::broken(Error error) {
 
 Result<> StoreClient::send(std::string_view bytes) {
   if (!why_broken_.empty()) return Error{Errc::unreachable, "the store's connection failed: " + why_broken_};
-  const Deadline deadline = Clock::now() + limit_;
+  const Deadline deadline = Clock::now() + answer_;
   while (!bytes.empty()) {
     const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent >= 0) {
@@ -218,7 +225,7 @@ Result<> StoreClient::receive(std::size_t count, Deadline deadline) {
 
 Result<std::int64_t> StoreClient::receive_number() {
   // Half an answer would be taken for the next one.
-  if (Result<> got = receive(8, Clock::now() + limit_); !got) return broken(got.error());
+  if (Result<> got = receive(8, Clock::now() + answer_); !got) return broken(got.error());
   std::int64_t value = 0;
   std::memcpy(&value, in_.data(), 8);
   in_.erase(0, 8);
@@ -231,7 +238,7 @@ Result<std::string> StoreClient::receive_string() {
   const auto size = static_cast<std::uint64_t>(*length);
   if (size > kMaxAnswer)
     return broken(Error{Errc::bad_frame, "an answer of " + std::to_string(size) + " bytes"});
-  if (Result<> got = receive(size, Clock::now() + limit_); !got) return broken(got.error());
+  if (Result<> got = receive(size, Clock::now() + answer_); !got) return broken(got.error());
   std::string value = in_.substr(0, size);
   in_.erase(0, size);
   return value;
@@ -258,7 +265,7 @@ Result<> StoreClient::await(std::string_view request, Milliseconds limit, std::s
   if (Result<> sent = send(code(Op::cancel_wait)); !sent) return sent;
   bool came = false;
   do {
-    answer = receive_byte(Clock::now() + limit_);
+    answer = receive_byte(Clock::now() + answer_);
     if (!answer) return broken(answer.error());
     came = came || *answer == kStop;
   } while (*answer != kCanceled);
@@ -291,7 +298,7 @@ Result<std::int64_t> StoreClient::join() {
 
 Result<bool> StoreClient::check(const Keys& keys) {
   if (Result<> sent = send(code(Op::check) + keys_of(keys)); !sent) return sent.error();
-  const auto answer = receive_byte(Clock::now() + limit_);
+  const auto answer = receive_byte(Clock::now() + answer_);
   if (!answer) return broken(answer.error());
   return *answer == 0;
 }

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -123,6 +124,7 @@ class Mute {
     port = ntohs(address.sin_port);
   }
   ~Mute() { ::close(fd_); }
+  int fd() const { return fd_; }
   std::uint16_t port = 0;
 
  private:
@@ -144,6 +146,41 @@ TEST(StoreClient, TriesAgainUntilItsLimitWhileNobodyListens) {
   ASSERT_FALSE(client);
   EXPECT_EQ(client.error().code, Errc::unreachable);
   EXPECT_GT(std::chrono::steady_clock::now() - start, 100ms);
+}
+
+TEST(StoreClient, GivesUpEarlyOnAPeerThatHangsUp) {
+  const Mute door(/*listening=*/true);
+  std::jthread hangs_up([&door](std::stop_token stop) {
+    while (!stop.stop_requested()) {
+      pollfd one{door.fd(), POLLIN, 0};
+      if (::poll(&one, 1, 10) > 0) ::close(::accept(door.fd(), nullptr, nullptr));
+    }
+  });
+  const auto start = std::chrono::steady_clock::now();
+  const auto client = StoreClient::connect("127.0.0.1", door.port, 300s, 200ms);
+  ASSERT_FALSE(client);
+  EXPECT_EQ(client.error().code, Errc::refused) << client.error().text;
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 100s);
+}
+
+// The limit on answers, not the one on connecting, holds once the store was met.
+TEST(StoreClient, DoesNotWaitForAStoppedServerAsLongAsForALateOne) {
+  const Mute door(/*listening=*/true);
+  std::jthread greets([&door] {
+    const int fd = ::accept(door.fd(), nullptr, nullptr);
+    char greeting[10];  // VALIDATE and its magic number, PING and a nonce, which is sent back
+    EXPECT_EQ(::recv(fd, greeting, sizeof greeting, MSG_WAITALL), ssize_t(sizeof greeting));
+    EXPECT_EQ(::send(fd, greeting + 6, 4, 0), 4);
+    while (::recv(fd, greeting, sizeof greeting, 0) > 0) continue;
+    ::close(fd);
+  });
+  const auto start = std::chrono::steady_clock::now();
+  {
+    auto client = StoreClient::connect("127.0.0.1", door.port, 300s, 200ms);
+    ASSERT_TRUE(client) << client.error().text;
+    EXPECT_FALSE(client->check({"a"}));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 100s);
 }
 
 TEST(StoreClient, FindsAStoreThatStartsLater) {

@@ -1,14 +1,20 @@
 #include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
+#include "dlaunch/store/client.hpp"
 #include "trainer/collective/meeting_place.hpp"
 #include "trainer/collective/own_address.hpp"
+#include "trainer/collective/store_server_thread.hpp"
 
 namespace trainer {
 namespace {
@@ -99,6 +105,18 @@ TEST_F(FilePlaceTest, APieceOfARecordIsWrittenOver) {
   EXPECT_EQ(*one->get("a", milliseconds(0)), "1");
 }
 
+TEST_F(FilePlaceTest, APieceThatIsLongerThanTheNextRecordLeavesNothingBehind) {
+  auto one = meet();
+  const std::uint32_t lengths[2] = {1, 100};
+  std::ofstream(path_, std::ios::app | std::ios::binary)
+      << std::string(reinterpret_cast<const char*>(lengths), sizeof lengths) << std::string(60, '\xff');
+  auto other = meet();
+  ASSERT_TRUE(other->set("b", "2"));
+  ASSERT_TRUE(other->set("c", "3"));
+  EXPECT_EQ(*one->get("b", milliseconds(0)), "2");
+  EXPECT_EQ(*one->get("c", milliseconds(0)), "3");
+}
+
 TEST_F(FilePlaceTest, SomebodyElsesFileIsRefusedAndStaysAsItIs) {
   for (const std::string content : {"my thesis", "train: of thought"}) {
     std::ofstream(path_, std::ios::binary) << content;
@@ -123,6 +141,41 @@ TEST_F(FilePlaceTest, AFolderThatDoesNotExistIsNamed) {
   ASSERT_FALSE(place);
   EXPECT_EQ(place.error().code, Errc::usage);
   EXPECT_THAT(place.error().text, HasSubstr("/nowhere/meet"));
+}
+
+using Clock = std::chrono::steady_clock;
+
+std::uint16_t free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ::bind(fd, reinterpret_cast<sockaddr*>(&address), size);
+  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  ::close(fd);
+  return ntohs(address.sin_port);
+}
+
+TEST(StoreServerThread, RestsWhileThereAreNoDescriptors) {
+  const auto port = free_port();
+  auto server = StoreServerThread::listen("127.0.0.1", port);
+  ASSERT_TRUE(server) << server.error().text;
+  const int lowest = ::dup(0);
+  ::close(lowest);
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit one_more{rlim_t(lowest) + 1, before.rlim_max};  // for the client
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &one_more), 0);
+  const auto wall = Clock::now();
+  const auto used = std::clock();
+  const bool met(dlaunch::store::StoreClient::connect("127.0.0.1", port, milliseconds(500)));
+  const double cpu = double(std::clock() - used) / CLOCKS_PER_SEC;
+  const std::chrono::duration<double> passed = Clock::now() - wall;
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_FALSE(met);
+  EXPECT_LT(cpu, passed.count() / 2);
+  EXPECT_TRUE(dlaunch::store::StoreClient::connect("127.0.0.1", port, std::chrono::seconds(20)));
 }
 
 TEST(OwnAddress, IsTheOneFromWhichThePeerIsReached) {

@@ -1,5 +1,6 @@
 """`train` beside real PyTorch: its weights there, and PyTorch's launcher for it."""
 import os
+import signal
 import subprocess
 
 import harness  # of tests/system, as train_runs
@@ -55,6 +56,16 @@ print("right", right)
 """
 
 
+# As torchrun 1.13 serves it to its workers.
+OLD_STORE = r"""
+import datetime, sys, time
+from torch.distributed import TCPStore
+store = TCPStore("127.0.0.1", int(sys.argv[1]), 1, True, datetime.timedelta(seconds=60))
+print("up", flush=True)
+time.sleep(120)
+"""
+
+
 class Weights(TestCase):
     def test_weights_load_in_pytorch_and_get_the_same_images_right(self):
         self.need_torch()
@@ -81,3 +92,16 @@ class Torchrun(TestCase):
                           "--no_python", TRAIN, *args])
         self.assertEqual(run.wait(120), 0, run)
         self.assertEqual(digest(run.out), digest(self.train(args).out))
+
+    def test_a_store_of_an_old_pytorch_is_refused_long_before_the_join_time_out(self):
+        self.need_torch()
+        port = str(free_port())
+        server = self.start([harness.PYTHON, "-c", OLD_STORE, port])
+        harness.wait_until(lambda: "up" in server.out, 30, "the store\n%s" % server)
+        run = self.start([TRAIN, "--data", "synthetic:64", "--steps", "1"],
+                         env={"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1",
+                              "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": "True"})
+        self.assertEqual(run.wait(60), 1, run)
+        self.assertIn("the launcher's store at 127.0.0.1:" + port, run.err)
+        self.assertIn("PyTorch 2.2 or later", run.err)
+        server.send(signal.SIGKILL)

@@ -3,7 +3,7 @@ import os
 import signal
 
 import harness
-from train_runs import SMALL, TRAIN, TestCase, digest
+from train_runs import SMALL, TRAIN, TestCase, digest, free_port
 
 LONG = SMALL + ["--steps", "1000000", "--log-every", "10"]
 
@@ -44,6 +44,15 @@ class Failure(TestCase):
             self.assertEqual(runs[rank].wait(40), 1, runs[rank])
             self.assertIn("rank 2 is silent", runs[rank].err)
         runs[2].send(signal.SIGKILL)
+
+    def test_a_stopped_rank_that_serves_the_store_is_named_too(self):
+        runs = self.start_ranks(3, LONG + ["--timeout", "3"], "tcp://127.0.0.1:%d" % free_port())
+        self.wait_for_steps(runs)
+        runs[0].send(signal.SIGSTOP)
+        for rank in (1, 2):
+            self.assertEqual(runs[rank].wait(40), 1, runs[rank])
+            self.assertIn("rank 0 is silent", runs[rank].err)
+        runs[0].send(signal.SIGKILL)
 
     def test_a_hanging_rank_is_named(self):
         runs = self.start_ranks(2, LONG + ["--timeout", "3", "--inject", "rank=1,step=5,how=hang"])

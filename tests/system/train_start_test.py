@@ -83,6 +83,28 @@ class Start(TestCase):
             self.assertEqual(run.wait(30), 1, run)
             self.assertIn("rank 2", run.err)
 
+    def test_ranks_that_wait_say_for_whom(self):
+        url = "tcp://127.0.0.1:%d" % free_port()
+        arguments = [TRAIN, *SMALL, "--steps", "5", "--join-timeout", "60", "--init-method", url, "--world-size", "3", "--rank"]
+        runs = {2: self.start(arguments + ["2"])}
+        harness.wait_until(lambda: "train: rank 2 waits for rank 0's store at 127.0.0.1:" in runs[2].err, 30, str(runs[2]))
+        runs[0] = self.start(arguments + ["0"])
+        harness.wait_until(lambda: "train: rank 0 waits for rank 1\n" in runs[0].err, 30, str(runs[0]))
+        runs[1] = self.start(arguments + ["1"])
+        for run in runs.values():
+            self.assertEqual(run.wait(30), 0, run)
+        self.assertNotIn("waits", runs[1].err)
+        self.assertNotIn("waits for rank 1", runs[2].err)  # one rank says it for all
+
+    def test_a_rank_0_that_is_gone_while_ranks_meet_is_named(self):
+        url = "tcp://127.0.0.1:%d" % free_port()
+        arguments = [TRAIN, *SMALL, "--join-timeout", "60", "--init-method", url, "--world-size", "3", "--rank"]
+        runs = [self.start(arguments + [rank]) for rank in ("0", "1")]
+        harness.wait_until(lambda: "waits for rank 2" in runs[0].err, 30, str(runs[0]))
+        runs[0].send(signal.SIGKILL)
+        self.assertEqual(runs[1].wait(30), 1, runs[1])
+        self.assertIn("error: rank 1: rank 0 is gone or silent: ", runs[1].err)
+
     def test_a_second_process_with_the_same_rank_is_refused(self):
         url = "tcp://127.0.0.1:%d" % free_port()
         arguments = [TRAIN, *SMALL, "--steps", "5", "--join-timeout", "5", "--init-method", url, "--world-size", "3", "--rank"]

@@ -155,7 +155,9 @@ class FileMeetingPlace : public MeetingPlace {
   Result<> append(const std::string& key, const std::string& value) {
     const std::uint32_t lengths[2] = {std::uint32_t(key.size()), std::uint32_t(value.size())};
     auto record = std::string(reinterpret_cast<const char*>(lengths), sizeof lengths) + key + value;
-    // A writer that was killed half way leaves a piece behind the whole records: it is written over.
+    // A writer that was killed half way leaves a piece behind the whole records. It may be longer than what
+    // takes its place, and its rest would be read as a record.
+    if (::ftruncate(fd_, off_t(whole_)) != 0) return dlaunch::last_error("truncate " + path_);
     if (::pwrite(fd_, record.data(), record.size(), off_t(whole_)) != ssize_t(record.size())) {
       return dlaunch::last_error("write " + path_);
     }

@@ -13,7 +13,8 @@ namespace trainer {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr Milliseconds kGlance{200};  // between looks at whether somebody has refused
+constexpr Milliseconds kGlance{200};     // between looks at whether somebody has refused
+constexpr Milliseconds kPatience{5000};  // without a word about who is missing
 
 struct Found {
   std::unique_ptr<MeetingPlace> place;
@@ -34,8 +35,9 @@ std::string prefix_of(const Place& place) {
   return "train/" + place.run_id + "/" + std::to_string(place.round) + "/";
 }
 
-Result<Found> find_store(const Master& master, bool serves, const Place& place,
-                         const dlaunch::Environment& environment, Clock::time_point deadline) {
+Result<Found> find_store(const Master& master, std::optional<int> served_by, const Place& place,
+                         const dlaunch::Environment& environment, Clock::time_point deadline,
+                         const Tell& tell) {
   auto left = [&] {
     return std::max(std::chrono::duration_cast<Milliseconds>(deadline - Clock::now()), Milliseconds(1));
   };
@@ -43,15 +45,21 @@ Result<Found> find_store(const Master& master, bool serves, const Place& place,
   if (!literal) return std::move(literal).error();
   auto address = own_address(*literal, environment.get("GLOO_SOCKET_IFNAME"));
   if (!address) return std::move(address).error();
-  auto met =
-      meet_at_store({*literal, master.port, prefix_of(place), serves, place.rank, place.world_size}, left());
-  if (!met)
-    return std::move(met).error().under("rank 0's store at " + endpoint_text(master.host, master.port));
+  const StorePlace store{*literal, master.port, prefix_of(place), served_by, place.rank, place.world_size};
+  const auto name = (served_by ? "rank 0's store at " : "the launcher's store at ") +
+                    endpoint_text(master.host, master.port);
+  auto met = meet_at_store(store, std::min(left(), kPatience));
+  const bool late = !met && (met.error().code == Errc::unreachable || met.error().code == Errc::timed_out);
+  if (late && Clock::now() < deadline) {
+    tell("rank " + std::to_string(place.rank) + " waits for " + name);
+    met = meet_at_store(store, left());
+  }
+  if (!met) return std::move(met).error().under(name);
   return Found{std::move(*met), *address};
 }
 
 Result<Found> find(const InitUrl& url, const Place& place, const dlaunch::Environment& environment,
-                   Clock::time_point deadline, Milliseconds limit) {
+                   Clock::time_point deadline, Milliseconds limit, const Tell& tell) {
   if (url.kind == InitUrl::Kind::file) {
     auto address = own_address(std::nullopt, environment.get("GLOO_SOCKET_IFNAME"));
     if (!address) return std::move(address).error();
@@ -60,12 +68,13 @@ Result<Found> find(const InitUrl& url, const Place& place, const dlaunch::Enviro
     return Found{std::move(*met), *address};
   }
   if (url.kind == InitUrl::Kind::tcp) {
-    return find_store({url.host, url.port}, place.rank == 0, place, environment, deadline);
+    return find_store({url.host, url.port}, 0, place, environment, deadline, tell);
   }
   auto master = master_of(environment);
   if (!master) return std::move(master).error();
   auto launcher_serves = environment.get("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
-  return find_store(*master, place.rank == 0 && !launcher_serves, place, environment, deadline);
+  auto served_by = launcher_serves ? std::nullopt : std::optional<int>(0);
+  return find_store(*master, served_by, place, environment, deadline, tell);
 }
 
 // Tells this process from another with the same rank, also to people.
@@ -97,8 +106,19 @@ Result<> claim(MeetingPlace& meeting, const Place& place) {
       "is another job meeting at the same place, or was a rank started twice?"};
 }
 
-Result<> await_all(MeetingPlace& meeting, const Place& place, Clock::time_point deadline,
-                   Milliseconds limit) {
+std::vector<int> missing_ranks(MeetingPlace& meeting, const Place& place) {
+  std::vector<int> missing;
+  for (int rank = 0; rank < place.world_size; ++rank) {
+    auto here = meeting.has("rank/" + std::to_string(rank));
+    if (here && !*here) missing.push_back(rank);
+  }
+  return missing;
+}
+
+// The lowest rank that is there tells whom all wait for.
+Result<> await_all(MeetingPlace& meeting, const Place& place, Clock::time_point deadline, Milliseconds limit,
+                   const Tell& tell) {
+  bool told = false;
   for (int rank = 0; rank < place.world_size; ++rank) {
     for (;;) {
       auto there = meeting.get("rank/" + std::to_string(rank), kGlance);
@@ -109,11 +129,16 @@ Result<> await_all(MeetingPlace& meeting, const Place& place, Clock::time_point 
         auto text = meeting.get("refused", kGlance);
         return Error{Errc::usage, text ? *text : std::string("a rank was refused")};
       }
-      if (Clock::now() < deadline) continue;
-      std::vector<int> missing;
-      for (int other = 0; other < place.world_size; ++other) {
-        auto here = meeting.has("rank/" + std::to_string(other));
-        if (here && !*here) missing.push_back(other);
+      const bool patient = Clock::now() < deadline;
+      if (patient && (told || Clock::now() < deadline - limit + kPatience)) continue;
+      const auto missing = missing_ranks(meeting, place);
+      if (patient) {
+        told = true;
+        // Nobody lower is there who could say it.
+        if (std::ranges::count_if(missing, [&](int other) { return other < place.rank; }) == place.rank) {
+          tell("rank " + std::to_string(place.rank) + " waits for " + rank_names(missing));
+        }
+        continue;
       }
       auto seconds = std::to_string(limit.count() / 1000) + "." + std::to_string(limit.count() % 1000 / 100);
       return Error{Errc::timed_out,
@@ -126,17 +151,21 @@ Result<> await_all(MeetingPlace& meeting, const Place& place, Clock::time_point 
 }  // namespace
 
 Result<Membership> join(const InitOptions& options, const Place& place,
-                        const dlaunch::Environment& environment) {
+                        const dlaunch::Environment& environment, const Tell& tell) {
   Membership membership;
   if (place.world_size == 1) return membership;
   auto url = parse_init_url(options.url);
   if (!url) return std::move(url).error();
   const auto deadline = Clock::now() + options.timeout;
-  auto found = find(*url, place, environment, deadline, options.timeout);
+  auto found = find(*url, place, environment, deadline, options.timeout, tell);
   if (!found) return std::move(found).error();
   auto come = claim(*found->place, place);
-  if (come) come = await_all(*found->place, place, deadline, options.timeout);
-  if (!come) return std::move(come).error();
+  if (come) come = await_all(*found->place, place, deadline, options.timeout, tell);
+  if (!come) {
+    const auto server = found->place->served_by();
+    if (come.error().code != Errc::unreachable || !server) return std::move(come).error();
+    return std::move(come).error().under("rank " + std::to_string(*server) + " is gone or silent");
+  }
   membership.address = found->address;
   membership.rendezvous = std::move(found->place);
   return membership;

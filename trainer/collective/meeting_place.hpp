@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "trainer/collective/rendezvous.hpp"
@@ -16,14 +17,13 @@ class MeetingPlace : public Rendezvous {
   virtual Result<std::string> settle(const std::string& key, const std::string& value) = 0;
 };
 
-// A client of the store at host:port, a literal; `prefix` goes before every key. With `serves` this process
-// serves the store as well, and stays until `leavers` other clients have said that they leave, or a few
-// seconds.
+// A client of the store at host:port, a literal; `prefix` goes before every key. The rank that serves the
+// store as well stays until the others have said that they leave, or a few seconds.
 struct StorePlace {
   std::string host;
   std::uint16_t port = 0;
   std::string prefix;
-  bool serves = false;
+  std::optional<int> served_by;  // a rank; none where the launcher serves it
   int rank = 0;
   int world_size = 1;
 };

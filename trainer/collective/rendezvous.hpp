@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +26,8 @@ class Rendezvous {
   // Waits for the key; Errc::timed_out names it.
   virtual Result<std::string> get(const std::string& key, Milliseconds limit) = 0;
   virtual Result<bool> has(const std::string& key) = 0;  // now
+  // The rank whose process keeps the keys, if one does: where nothing answers, that rank is silent or gone.
+  virtual std::optional<int> served_by() const { return std::nullopt; }
 };
 
 // What the command line and the environment say about this process's place.
@@ -57,8 +60,10 @@ struct Membership {
 Result<Place> place_of(const InitOptions& options, const dlaunch::Environment& environment);
 
 // Takes the place, as place_of() has it, and meets the others: when it returns, all `world_size` ranks have
-// come. Refuses a second process with the same rank, and another job on the same port or file.
+// come. Refuses a second process with the same rank, and another job on the same port or file. Whom it waits
+// for goes to `tell`, once, when that takes more than some seconds.
+using Tell = std::function<void(const std::string&)>;
 Result<Membership> join(const InitOptions& options, const Place& place,
-                        const dlaunch::Environment& environment);
+                        const dlaunch::Environment& environment, const Tell& tell);
 
 }  // namespace trainer

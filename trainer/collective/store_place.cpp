@@ -40,6 +40,7 @@ class StoreMeetingPlace : public MeetingPlace {
     return client_.get(place_.prefix + key, limit);
   }
   Result<bool> has(const std::string& key) override { return client_.check({place_.prefix + key}); }
+  std::optional<int> served_by() const override { return place_.served_by; }
   Result<std::string> settle(const std::string& key, const std::string& value) override {
     return client_.compare_set(place_.prefix + key, "", value);
   }
@@ -56,7 +57,7 @@ class StoreMeetingPlace : public MeetingPlace {
 
 Result<std::unique_ptr<MeetingPlace>> meet_at_store(const StorePlace& place, Milliseconds limit) {
   std::unique_ptr<StoreServerThread> server;
-  if (place.serves) {
+  if (place.served_by == place.rank) {
     auto listening = StoreServerThread::listen(place.host, place.port);
     if (!listening) return std::move(listening).error();
     server = std::move(*listening);

@@ -3,7 +3,8 @@
 #include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <thread>
 
 #include "dlaunch/store/server.hpp"
@@ -13,6 +14,8 @@ namespace {
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
+constexpr std::chrono::milliseconds kRest{100};
+
 using Acceptor = asio::basic_socket_acceptor<tcp, asio::io_context::executor_type>;
 
 boost::system::error_code open(Acceptor& acceptor, const tcp::endpoint& endpoint) {
@@ -31,18 +34,26 @@ struct StoreServerThread::Inside {
   asio::io_context io{1};
   dlaunch::store::StoreServer server{io};
   Acceptor acceptor{io};
+  asio::steady_timer timer{io};
   std::thread thread;
 
   void accept() {
     acceptor.async_accept([this](boost::system::error_code error, dlaunch::store::Socket socket) {
       if (error == asio::error::operation_aborted) return;
-      if (!error) {
-        boost::system::error_code ignored;
-        socket.set_option(tcp::no_delay(true), ignored);
-        socket.non_blocking(true, ignored);
-        server.adopt(std::move(socket), "");
-      }
+      if (error) return rest();
+      boost::system::error_code ignored;
+      socket.set_option(tcp::no_delay(true), ignored);
+      socket.non_blocking(true, ignored);
+      server.adopt(std::move(socket), "");
       accept();
+    });
+  }
+
+  // Without descriptors it would fail at once again, and again.
+  void rest() {
+    timer.expires_after(kRest);
+    timer.async_wait([this](boost::system::error_code error) {
+      if (!error) accept();
     });
   }
 };

@@ -1,5 +1,6 @@
 #include "trainer/loop/session.hpp"
 
+#include <cstdio>
 #include <map>
 
 #include "trainer/device/cpu/cpu_device.hpp"
@@ -149,7 +150,8 @@ Result<Session> open_session(const Options& options, const Place& place,
 
   Session session;
   session.device = std::move(choice->device);
-  auto member = join(options.init, place, environment);
+  auto member = join(options.init, place, environment,
+                     [](const std::string& text) { std::fprintf(stderr, "train: %s\n", text.c_str()); });
   if (!member) return std::move(member).error();
   session.place = place;
   session.rendezvous = std::move(member->rendezvous);

@@ -2,8 +2,8 @@
 // with PyTorch's servers since 2.2 as well (queues since 2.8; LIST_KEYS and BARRIER since 2.12).
 //
 // Keys are those of PyTorch's users: the slash that its clients put in front on the wire is put here too.
-// Every call ends: a question that is not answered within the limit of connect() is an error, and then the
-// connection is of no more use. A wait that runs out is Errc::timed_out, and the connection is well.
+// Every call ends: a question that is not answered in time is an error, and then the connection is of no
+// more use. A wait that runs out is Errc::timed_out, and the connection is well.
 #pragma once
 
 #include <chrono>
@@ -23,9 +23,12 @@ class StoreClient {
   using Milliseconds = std::chrono::milliseconds;
   using Keys = std::vector<std::string>;
 
-  // `host` is an IPv4 or IPv6 literal. A server that does not listen yet is tried again until the limit.
+  // `host` is an IPv4 or IPv6 literal. A server that does not listen or answer yet is tried again until
+  // `limit`, but one that hangs up (Errc::refused) or speaks otherwise (Errc::bad_frame) only for `answer`.
+  // Afterwards any answer may take `answer`: a server that is well gives one within milliseconds.
   static Result<StoreClient> connect(const std::string& host, std::uint16_t port,
-                                     Milliseconds limit = std::chrono::seconds(300));
+                                     Milliseconds limit = std::chrono::seconds(300),
+                                     Milliseconds answer = std::chrono::seconds(5));
 
   StoreClient(StoreClient&& other) noexcept;
   StoreClient& operator=(StoreClient&& other) noexcept;
@@ -57,8 +60,8 @@ class StoreClient {
  private:
   using Deadline = std::chrono::steady_clock::time_point;
 
-  StoreClient(int fd, Milliseconds limit) : fd_(fd), limit_(limit) {}
-  Result<> greet();
+  StoreClient(int fd, Milliseconds answer) : fd_(fd), answer_(answer) {}
+  Result<> greet(Deadline deadline);
   Result<> send(std::string_view bytes);
   Result<> receive(std::size_t count, Deadline deadline);  // until `in_` holds that many
   Result<std::int64_t> receive_number();
@@ -68,7 +71,7 @@ class StoreClient {
   Error broken(Error error);
 
   int fd_ = -1;
-  Milliseconds limit_;
+  Milliseconds answer_;
   std::string in_;  // received and not taken yet
   std::string why_broken_;
 };

@@ -165,9 +165,11 @@ Error GlooCollective::blame(const std::string& what, const std::string& thrown) 
   }
   const auto code = timed_out ? Errc::timed_out : Errc::unreachable;
   auto heard = without_word(others, kAfterTimeout);
+  const auto server = rendezvous_.served_by();
+  if (!heard && server && *server != rank()) heard = {*server};
   if (!heard && others.size() > 1) {
-    return Error{code, "a peer is gone or silent, perhaps rank 0, whose store does not answer (" + what +
-                           "): " + thrown};
+    return Error{code,
+                 "a peer is gone or silent, and the store does not answer either (" + what + "): " + thrown};
   }
   auto silent = heard.value_or(others);  // of two ranks it is the other
   if (silent.empty()) return Error{code, "all ranks are there, but one of them failed first (" + what + ")"};
