@@ -172,6 +172,27 @@ def sharing():
     return found
 
 
+@step(50)
+def mps():
+    """4 ranks on one GPU with CUDA's multi-process service and without, alternating"""
+    need_host_module()
+    if not shutil.which("nvidia-cuda-mps-control"):
+        raise Skipped("no nvidia-cuda-mps-control")
+    with tempfile.TemporaryDirectory() as folder:
+        ours = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        run(["nvidia-cuda-mps-control", "-d"], ours)
+        try:
+            found = {"without": [], "with": []}
+            for _ in range(3):
+                for name, rates in found.items():
+                    done = train("--steps", "200", "--batch-size", "64", ranks=4, extra=ours if name == "with" else None)
+                    rates.append(done["images_per_s"])
+            return found
+        finally:
+            subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", env=dict(ENVIRONMENT, **ours), text=True,
+                           stdout=subprocess.DEVNULL, timeout=20, check=False)
+
+
 @step(60)
 def nccl_shared():
     """a trial, allowed to fail: two ranks on one GPU that NCCL takes for two hosts"""

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "trainer/collective/collective.hpp"
+#include "trainer/device/cpu/cpu_device.hpp"
 #include "trainer/loop/allreduce.hpp"
 #include "trainer/module/module.hpp"
 
@@ -227,7 +228,8 @@ TEST_P(GlooTest, TheMeasurementChecksItsSums) {
   std::ostringstream out;
   with_ranks(2, [&](Collective& group) {
     std::ostringstream nowhere;
-    auto done = measure_allreduce(group, {.sizes = {4, 4096, 1 << 20}, .iterations = 2},
+    auto device = make_cpu_device(0, plain_gemm, "plain");
+    auto done = measure_allreduce(*device, group, {.sizes = {4, 4096, 1 << 20}, .iterations = 2},
                                   group.rank() == 0 ? out : nowhere);
     EXPECT_TRUE(done);
     EXPECT_EQ(nowhere.str(), "");
@@ -254,7 +256,8 @@ class WrongCollective : public Collective {
 TEST(MeasureAllreduce, TellsWrongSums) {
   WrongCollective group;
   std::ostringstream out;
-  auto done = measure_allreduce(group, {.sizes = {400}, .iterations = 1}, out);
+  auto device = make_cpu_device(0, plain_gemm, "plain");
+  auto done = measure_allreduce(*device, group, {.sizes = {400}, .iterations = 1}, out);
   ASSERT_FALSE(done);
   EXPECT_THAT(out.str(), HasSubstr("FAILED"));
 }

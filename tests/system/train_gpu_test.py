@@ -1,4 +1,5 @@
 """`train` with its CUDA module, on stand-ins for the CUDA libraries: everything but a GPU's own execution."""
+import json
 import os
 
 import harness
@@ -8,7 +9,7 @@ FAKES = os.path.join(os.path.dirname(harness.BIN.rstrip("/")), "fake_cuda")
 ARGS = SMALL + ["--steps", "10", "--log-every", "1", "--global-batch", "64", "--digest"]
 
 
-class Gpu(TestCase):
+class OnStandIns(TestCase):
     def setUp(self):
         super().setUp()
         if not os.path.exists(os.path.join(harness.BIN, "train_cuda.so")) or not os.path.isdir(FAKES):
@@ -17,6 +18,8 @@ class Gpu(TestCase):
     def gpus(self, count, **more):
         return {"LD_LIBRARY_PATH": FAKES, "FAKE_CUDA_DEVICES": str(count), **more}
 
+
+class Gpu(OnStandIns):
     def assert_as_on_the_cpu(self, run, delta=1e-5):
         expected = losses(self.train(ARGS).out)
         seen = losses(run.out)
@@ -53,6 +56,24 @@ class Gpu(TestCase):
         self.assert_as_on_the_cpu(run)
         refused = self.train_ranks(2, ARGS + ["--backend", "nccl"], code=2, env=self.gpus(1))
         self.assertIn("ranks 0 and 1 share one GPU", refused.err)
+
+    def test_allreduce_sums_the_memory_of_the_gpus_where_it_is(self):
+        log = os.path.join(harness.temporary_folder(), "nccl")
+        run = self.train_ranks(2, ["allreduce", "--sizes", "4M,8", "--iterations", "3"],
+                               env=self.gpus(2, FAKE_NCCL_LOG=log))
+        self.assertIn("# 2 ranks, nccl, memory of cuda:0, 3 iterations", run.out)
+        self.assertIn("# Out of bounds values : 0 OK", run.out)
+        with open(log) as file:
+            counts = [int(line.split()[2]) for line in file]
+        # Host memory would have passed in pieces of 1 MiB.
+        self.assertEqual(counts.count(1 << 20), 2 * (1 + 3))
+        self.assertEqual(counts.count(2), 2 * (1 + 3))
+
+    def test_allreduce_stages_what_gloo_sums(self):
+        run = self.train_ranks(2, ["allreduce", "--sizes", "4M,8", "--iterations", "3", "--backend", "gloo"],
+                               env=self.gpus(2))
+        self.assertIn("# 2 ranks, gloo, memory of cuda:0, 3 iterations", run.out)
+        self.assertIn("# Out of bounds values : 0 OK", run.out)
 
     def test_tree_has_the_same_bits_on_gpus_for_1_2_and_4_ranks(self):
         args = ARGS + ["--reduce=tree"]
@@ -91,3 +112,38 @@ class Gpu(TestCase):
         run = self.train(ARGS + ["--mode", "dp", "--device-ids", "0,3"], env=self.gpus(3), code=None)
         self.assertNotEqual(run.code, 0)
         self.assertIn("--device-ids 3", run.err)
+
+
+class DeviceCheck(OnStandIns):
+    """Of scripts/device_check.sh, the steps that stand-ins are fast enough for."""
+
+    def check(self, *steps, code=0, env=None):
+        folder = harness.temporary_folder()
+        run = self.start([os.path.join(harness.ROOT, "scripts", "device_check.sh"), *steps],
+                         env={"DLAUNCH_BIN": harness.BIN, "OUT": folder, **(env or {})})
+        run.wait(120)
+        self.assert_code(run, code)
+        return run, os.path.join(folder, "device_check.json")
+
+    def test_without_a_gpu_it_skips_with_the_reason(self):
+        run, results = self.check(env=self.gpus(0))
+        self.assertIn("skipped: no GPU (cudaGetDeviceCount", run.out)
+        with open(results) as file:
+            self.assertEqual(list(json.load(file)), ["skipped"])
+
+    def test_steps_have_a_result_each(self):
+        run, results = self.check("versions", "allreduce", env=self.gpus(1))
+        with open(results) as file:
+            found = json.load(file)
+        self.assertEqual({name: result["status"] for name, result in found.items()},
+                         {"versions": "ok", "allreduce": "ok"}, run)
+        self.assertIn("Stand-in GPU", str(found["versions"]))
+        self.assertIn("OK", str(found["allreduce"]["found"]["nccl, 1 rank"]))
+
+    def test_a_failed_step_is_a_failure(self):
+        run, _ = self.check("allreduce", code=1, env=self.gpus(1, FAKE_CUDA_FAIL="malloc:9"))
+        self.assertIn("failed   allreduce", run.out)
+
+    def test_a_step_that_is_none_is_refused(self):
+        run, _ = self.check("nothing", code=2, env=self.gpus(1))
+        self.assertIn("no step 'nothing'", run.err)

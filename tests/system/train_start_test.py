@@ -190,6 +190,7 @@ class Start(TestCase):
             (["--lr", "inf"], ["--lr", "inf"]),
             (["--device-ids", "0,1"], ["--device-ids"]),
             (["--inject", "rank=5,step=1,how=kill"], ["rank 5 of 1"]),
+            (["--inject", "rank=0,step=7,how=kill", "--steps", "7"], ["step=7", "only 7 steps"]),
             (["--save", "/proc/nothing"], ["/proc/nothing"]),
             (["--init-method", "file:///etc/hostname", "--rank", "0", "--world-size", "2"], ["/etc/hostname"]),
             (["allreduce", "--sizes", "4K:1K"], ["4K:1K"]),

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstdio>
 
+#include "trainer/loop/session.hpp"
+
 namespace trainer {
 namespace {
 
@@ -34,27 +36,75 @@ float sum_of(int ranks, std::size_t i) {
   return float(ranks) * float(ranks - 1) / 2 + float(ranks) * float(i % 7);
 }
 
-void fill(std::vector<float>& values, int rank) {
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = value_of(rank, i);
-}
+// Floats of a device's memory, and how the ranks sum them there.
+class Summands {
+ public:
+  static Result<Summands> create(Device& device, Collective& group, std::size_t count, Reduction reduction) {
+    Summands made(device, group, count, reduction);
+    auto memory = device.allocate(count * sizeof(float));
+    if (!memory) return std::move(memory).error();
+    made.memory_ = std::move(*memory);
+    if (device.host_reads_it()) return made;
+    auto reducer = make_reducer(device, group, made.memory_.floats(), {{0, count}}, reduction);
+    if (!reducer) return std::move(reducer).error();
+    made.reducer_ = std::move(*reducer);
+    return made;
+  }
+
+  // Over as soon as it is queued where the device has a lane of its own.
+  Result<> sum() {
+    if (!reducer_) return group_.all_reduce({memory_.floats(), count_}, reduction_);
+    reducer_->begin();
+    reducer_->ready(0);
+    auto times = reducer_->finish();
+    return times ? Result<>() : Result<>(std::move(times).error());
+  }
+  Result<> settle() { return device_.synchronize(); }
+
+  Result<> write(const std::vector<float>& values) {
+    device_.upload(memory_.data(), values.data(), memory_.bytes());
+    return settle();
+  }
+  Result<> read(std::vector<float>& values) {
+    device_.download(values.data(), memory_.data(), memory_.bytes());
+    return settle();
+  }
+
+ private:
+  Summands(Device& device, Collective& group, std::size_t count, Reduction reduction)
+      : device_(device), group_(group), count_(count), reduction_(reduction) {}
+
+  Device& device_;
+  Collective& group_;
+  std::size_t count_;
+  Reduction reduction_;
+  Memory memory_;
+  std::unique_ptr<Reducer> reducer_;
+};
 
 struct Row {
   double seconds = 0;  // of one all-reduce
   std::int64_t wrong = 0;
 };
 
-Result<Row> measure(Collective& group, std::size_t bytes, const AllreduceOptions& options) {
+Result<Row> measure(Device& device, Collective& group, std::size_t bytes, const AllreduceOptions& options) {
   std::vector<float> values(bytes / sizeof(float));
-  fill(values, group.rank());
-  auto done = group.all_reduce(values, options.reduction);
+  auto summands = Summands::create(device, group, values.size(), options.reduction);
+  if (!summands) return std::move(summands).error();
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = value_of(group.rank(), i);
+  auto done = summands->write(values);
+  if (done) done = summands->sum();
+  if (done) done = summands->read(values);
   if (!done) return std::move(done).error();
   Row row;
   for (std::size_t i = 0; i < values.size(); ++i) row.wrong += values[i] != sum_of(group.size(), i);
 
   std::fill(values.begin(), values.end(), 0.0f);  // zeros stay small, however often they are added
-  done = group.barrier();
+  done = summands->write(values);
+  if (done) done = group.barrier();
   auto start = Clock::now();
-  for (int i = 0; done && i < options.iterations; ++i) done = group.all_reduce(values, options.reduction);
+  for (int i = 0; done && i < options.iterations; ++i) done = summands->sum();
+  if (done) done = summands->settle();
   row.seconds = std::chrono::duration<double>(Clock::now() - start).count() / options.iterations;
   // The slowest rank counts.
   std::vector<double> all(std::size_t(group.size()));
@@ -98,12 +148,13 @@ Result<std::vector<std::size_t>> parse_sizes(const std::string& text) {
   return sizes;
 }
 
-Result<> measure_allreduce(Collective& group, const AllreduceOptions& options, std::ostream& out) {
+Result<> measure_allreduce(Device& device, Collective& group, const AllreduceOptions& options,
+                           std::ostream& out) {
   const auto n = double(group.size());
   const auto leads = group.rank() == 0;
   if (leads) {
-    print(out, "# %d ranks, %s, %d iterations, in place", group.size(), group.backend().c_str(),
-          options.iterations);
+    print(out, "# %d ranks, %s, memory of %s, %d iterations, in place", group.size(), group.backend().c_str(),
+          device.name().c_str(), options.iterations);
     print(out, "#%13s %13s %7s %6s %6s %10s %8s %8s %7s", "size", "count", "type", "redop", "root", "time",
           "algbw", "busbw", "#wrong");
     print(out, "#%13s %13s %7s %6s %6s %10s %8s %8s", "(B)", "(elements)", "", "", "", "(us)", "(GB/s)",
@@ -112,7 +163,7 @@ Result<> measure_allreduce(Collective& group, const AllreduceOptions& options, s
   double bus_total = 0;
   std::int64_t wrong = 0;
   for (auto bytes : options.sizes) {
-    auto row = measure(group, bytes, options);
+    auto row = measure(device, group, bytes, options);
     if (!row) return std::move(row).error();
     const auto algorithm = double(bytes) / row->seconds / 1e9;
     const auto bus = algorithm * 2 * (n - 1) / n;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trainer/collective/collective.hpp"
+#include "trainer/device/device.hpp"
 
 namespace trainer {
 
@@ -22,7 +23,9 @@ struct AllreduceOptions {
   Reduction reduction = Reduction::fast;
 };
 
-// Every rank calls it; rank 0 prints. Sums are checked.
-Result<> measure_allreduce(Collective& collective, const AllreduceOptions& options, std::ostream& out);
+// Every rank calls it; rank 0 prints. Sums are checked. A GPU's memory is summed as in training, through
+// a reducer; host memory by the group itself.
+Result<> measure_allreduce(Device& device, Collective& group, const AllreduceOptions& options,
+                           std::ostream& out);
 
 }  // namespace trainer

@@ -13,7 +13,8 @@ namespace trainer {
 namespace {
 
 Result<> allreduce(const Options& options, const std::vector<std::size_t>& sizes, Session& session) {
-  return measure_allreduce(*session.collective, {sizes, options.iterations, options.reduction}, std::cout);
+  return measure_allreduce(*session.device, *session.collective,
+                           {sizes, options.iterations, options.reduction}, std::cout);
 }
 
 Result<> train(const Options& options, Session& session) {

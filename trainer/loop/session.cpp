@@ -168,12 +168,12 @@ Result<Session> open_session(const Options& options, const Place& place,
   return session;
 }
 
-Result<std::unique_ptr<Reducer>> Session::make_reducer(float* gradients, std::vector<Bucket> buckets,
-                                                       Reduction reduction) {
-  if (collective->backend() == "nccl") {
-    return (*cuda_module())->make_nccl_reducer(*collective, *device, gradients, std::move(buckets));
+Result<std::unique_ptr<Reducer>> make_reducer(Device& device, Collective& collective, float* gradients,
+                                              std::vector<Bucket> buckets, Reduction reduction) {
+  if (collective.backend() == "nccl") {
+    return (*cuda_module())->make_nccl_reducer(collective, device, gradients, std::move(buckets));
   }
-  return make_host_reducer(*device, *collective, gradients, std::move(buckets), reduction);
+  return make_host_reducer(device, collective, gradients, std::move(buckets), reduction);
 }
 
 }  // namespace trainer

@@ -19,10 +19,11 @@ struct Session {
   std::unique_ptr<Device> device;
   std::unique_ptr<Collective> collective;
   std::string choice;  // "2 ranks on CPU (OpenBLAS …), Gloo: no NVIDIA driver"
-
-  Result<std::unique_ptr<Reducer>> make_reducer(float* gradients, std::vector<Bucket> buckets,
-                                                Reduction reduction);
 };
+
+// The one that suits the group: NCCL's, or the host's.
+Result<std::unique_ptr<Reducer>> make_reducer(Device& device, Collective& collective, float* gradients,
+                                              std::vector<Bucket> buckets, Reduction reduction);
 
 // `place`: of this process, as place_of() has it.
 Result<Session> open_session(const Options& options, const Place& place,

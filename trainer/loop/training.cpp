@@ -132,10 +132,10 @@ Result<> Training::prepare() {
     good = prepare_data_parallel(lane_batch);
     if (!good) return good;
   }
-  auto reducer = session_.make_reducer(
-      gradients_.floats(),
-      plan_buckets(spec_, megabytes(options_.bucket_mb), megabytes(options_.first_bucket_mb)),
-      options_.reduction);
+  auto reducer =
+      make_reducer(device_, collective_, gradients_.floats(),
+                   plan_buckets(spec_, megabytes(options_.bucket_mb), megabytes(options_.first_bucket_mb)),
+                   options_.reduction);
   if (!reducer) return std::move(reducer).error();
   reducer_ = std::move(*reducer);
 
@@ -154,6 +154,12 @@ Result<> Training::prepare() {
   if (!progress) return std::move(progress).error();
   progress_ = *progress;
   set_end();
+  if (options_.injection && options_.injection->step >= last_step_) {
+    return Error{Errc::usage,
+                 "--inject step=" + std::to_string(options_.injection->step) + ": the run has only " +
+                     std::to_string(last_step_) + " steps",
+                 "steps count from 0"};
+  }
   if (options_.check_every > 0)
     return check_parameters(collective_, device_, network_->parameters(), spec_.parameter_count);
   return {};
