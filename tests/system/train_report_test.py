@@ -74,6 +74,7 @@ class Report(TestCase):
         self.assertEqual(len(dp), 5)
         for one, other in zip(dp, ddp):
             self.assertAlmostEqual(one["loss"], other["loss"], delta=1e-4)
+            self.assertGreater(one["ms"]["backward"], one["ms"]["forward"] / 50)  # which is not the whole pass
 
     def test_compare_prints_both_modes_with_memory_per_device(self):
         for run in (self.train(SMALL + ["--compare", "--steps", "20"]), self.train_ranks(2, SMALL + ["--compare", "--steps", "20"])):

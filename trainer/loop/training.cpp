@@ -336,8 +336,8 @@ Result<> Training::pass(const StepPlan& plan, int index) {
   const auto scale = float(1.0 / double(plan.images));
   if (data_parallel_) {
     auto passed = data_parallel_->pass(*batch, buffer + kGradientHead, buffer + kLossSlot, scale, accumulate);
-    if (!passed) return passed;
-    marks.push_back(device_.mark());
+    if (!passed) return std::move(passed).error();
+    marks.push_back(*passed);
     if (last) ready(0);
   } else {
     const auto* logits = network_->forward(batch->images, batch->size);

@@ -87,7 +87,8 @@ std::vector<Device*> DataParallel::devices() const {
   return all;
 }
 
-Result<> DataParallel::pass(const Batch& batch, float* gradients, float* loss, float scale, bool accumulate) {
+Result<Mark> DataParallel::pass(const Batch& batch, float* gradients, float* loss, float scale,
+                                bool accumulate) {
   auto& home = *replicas_[0]->device;
   auto& output = *replicas_[std::size_t(output_)]->device;
   const auto& spec = replicas_[0]->network->spec();
@@ -120,6 +121,7 @@ Result<> DataParallel::pass(const Batch& batch, float* gradients, float* loss, f
                        spec.classes, scale);
   move(home, scratch_.floats(), output, loss_.floats(), 1);
   home.add(loss, scratch_.floats(), 1);
+  const auto forward_done = home.mark();
 
   crew_.run([&](int number) {
     auto i = std::size_t(number);
@@ -140,7 +142,7 @@ Result<> DataParallel::pass(const Batch& batch, float* gradients, float* loss, f
     auto good = device->synchronize();
     if (!good) return std::move(good).error().under(device->name());
   }
-  return {};
+  return forward_done;
 }
 
 }  // namespace trainer

@@ -26,8 +26,9 @@ class DataParallel {
                                                       int largest_batch);
 
   // One forward and backward. `batch`, `gradients` and `loss` are memory of the first device; gradients are
-  // laid out as the parameters; loss and gradients are scaled by `scale`, and the loss is added to *loss.
-  Result<> pass(const Batch& batch, float* gradients, float* loss, float scale, bool accumulate);
+  // laid out as the parameters; loss and gradients are scaled by `scale`, and the loss is added to *loss. The
+  // mark is of the first device: the loss is behind it, backward before it.
+  Result<Mark> pass(const Batch& batch, float* gradients, float* loss, float scale, bool accumulate);
 
   // Of each device, the first one first.
   std::vector<Device*> devices() const;
